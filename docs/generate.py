@@ -21,7 +21,7 @@ from tacit.methods import METHODS
 from tacit.methods.base import Method
 from tacit.protections import PROTECTIONS
 from tacit.runs.keys import describe, flag_of, group_options, list_keys, options_in
-from tacit.runs.page.exposure import promise_lines
+from tacit.runs.page.context import promise_lines
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md"))]

@@ -1,6 +1,5 @@
 """The book of all papers: what stands for each of their tables and figures, and theirs beside ours."""
 
-import html
 import json
 import tomllib
 from collections.abc import Mapping
@@ -8,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.bench import folder_of
-from tacit.reproduce import STYLE
 from tacit.runs.folder import RunFolder
 from tacit.runs.page import markup
+from tacit.runs.page.units import escape
+from tacit.runs.report import titled_page
 
 BOOK = "reproduction.json"
 STATES = ("done", "differs", "not measured", "not repeated")
@@ -65,17 +65,14 @@ def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
         for row in table["rows"]
         if row.get("paper") is not None and row.get("ours") is not None
     ]
-    links = "".join(f'<li><a href="{html.escape(name)}.html">{html.escape(name)}</a></li>' for name in tables)
+    links = "".join(f'<li><a href="{escape(name)}.html">{escape(name)}</a></li>' for name in tables)
     beside = markup.table(("table", "row", "theirs", "ours", "difference"), compared, words=2)
-    return f"""<!doctype html>
-<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
-<title>The papers, repeated</title><style>{STYLE}</style>
-<h1>The papers, repeated</h1><p>Tables and figures: {html.escape(counted)}.</p>
-{markup.table(heads, listed, words=6)}
-<h1>Theirs beside ours</h1>{beside}
-<h1>All tables</h1><ul>{links}</ul>
-</html>
-"""
+    sections = {
+        "Tables and figures": markup.table(heads, listed, words=6),
+        "Theirs beside ours": beside,
+        "All tables": f'<ul class="plain">{links}</ul>',
+    }
+    return titled_page("The papers, repeated", sections, lead=f"Tables and figures: {counted}.")
 
 
 def _difference(row: Mapping[str, Any]) -> tuple[str, str, str]:

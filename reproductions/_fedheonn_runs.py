@@ -81,7 +81,7 @@ def quasi_newton(data: Data, seed: int) -> float:
     federation = Federation.embedded(data.load(seed), clients=1, seed=seed)
     assert federation.test is not None
     training = federation.train(FedHEONN(lam=LAM), protect="plain")
-    inputs: Inputs = training.model.inputs  # type: ignore[attr-defined]
+    inputs: Inputs = training.model.inputs
     X, X_test = inputs.matrix(federation.holdings.table), inputs.matrix(federation.test)
     network = LogisticRegression(C=1 / LAM, max_iter=1000, solver="lbfgs")
     network.fit(X, federation.holdings.table.target)

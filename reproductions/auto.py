@@ -17,7 +17,7 @@ import numpy as np
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.reproduce import Experiment, grid
-from tacit.runs.auto import CANDIDATES, best_of, choose, try_candidates
+from tacit.runs.auto import CANDIDATES, best_of, choose, rotate, try_candidates
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
 from tacit.runs.tune import Trial, divide
@@ -70,7 +70,7 @@ def auto(data: str, protect: str, seed: int) -> tuple[float, Mapping[str, Any], 
     else:
         given = tables(data, "plain", seed)
         first = Settings.from_tables({**given, "method": CANDIDATES[0]})
-        trials = try_candidates(given, pool(divide(first)))
+        trials = try_candidates(given, [pool(part) for part in rotate(divide(first))])
         chosen = Settings.from_tables({**given, "method": best_of(trials)})
         federation = pool(build_federation(chosen))
     training = federation.train(**chosen.training())

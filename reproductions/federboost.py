@@ -25,9 +25,11 @@ from tacit.protections.noised import Noised
 from tacit.reproduce import Experiment, grid
 
 CREDIT, CANCER, ADULT = "credit_default", "breast_cancer_diagnostic", "adult"
-SETTINGS = {CREDIT: (20, 3), CANCER: (20, 3), ADULT: (100, 6)}  # trees and depth
+SLOWLY = f"{CANCER}, 100 trees at a rate of 0.1"  # where the area that was expected is reached
+SETTINGS = {CREDIT: (20, 3), CANCER: (20, 3), SLOWLY: (100, 3), ADULT: (100, 6)}  # trees and depth
 OURS, SKLEARN, XGBOOST = "federboost, masked", "scikit-learn", "XGBoost hist"
 CLIENTS, BUCKETS, FOLDS, RATE = 10, 32, 5, 0.3
+RATES = {SLOWLY: 0.1}
 KEEP = Preparation(missing="keep")
 PROTECTIONS = ("plain", "masked", "bfv", "paillier")
 COSTS = {"messages": "messages", "bytes": "kilobytes of a client, up and down", "cpu": "CPU seconds of all"}
@@ -37,8 +39,8 @@ Scores = NDArray[np.float64]
 
 def method(data: str, **more: Any) -> FederBoost:
     """Return the trees of a data set: as many buckets of values as the others have, and one of gaps."""
-    trees, depth = SETTINGS[data]
-    return FederBoost(**{"trees": trees, "depth": depth, "buckets": BUCKETS + 1, "rate": RATE, **more})
+    (trees, depth), rate = SETTINGS[data], RATES.get(data, RATE)
+    return FederBoost(**{"trees": trees, "depth": depth, "buckets": BUCKETS + 1, "rate": rate, **more})
 
 
 def ours(data: str, rows: Table, test: Table) -> Scores:
@@ -59,7 +61,7 @@ def by_sklearn(data: str, rows: Table, test: Table) -> Scores:
         min_samples_leaf=1,
         max_bins=max(BUCKETS, *(len(column.categories) for column in rows.columns)),
         l2_regularization=1.0,
-        learning_rate=RATE,
+        learning_rate=RATES.get(data, RATE),
         early_stopping=False,
         categorical_features=words,
     )
@@ -75,8 +77,8 @@ def by_xgboost(data: str, rows: Table, test: Table) -> Scores:
     trees, depth = SETTINGS[data]
     kinds = ["c" if column.kind == "category" else "q" for column in rows.columns]
     told = {"feature_types": kinds, "enable_categorical": True}
-    settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": depth, "eta": RATE}
-    settings |= {"max_bin": BUCKETS, "nthread": 1}
+    settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": depth, "max_bin": BUCKETS}
+    settings |= {"eta": RATES.get(data, RATE), "nthread": 1}
     booster = xgboost.train(settings, xgboost.DMatrix(rows.values, rows.target, **told), trees)
     return np.asarray(booster.predict(xgboost.DMatrix(test.values, **told)))
 
@@ -90,7 +92,7 @@ TRAINERS: Mapping[str, Callable[[str, Table, Table], Scores]] = {
 
 def divisions(data: str, seed: int) -> Iterator[tuple[Table, Table]]:
     """Yield training and test rows: those of the data set, or five folds."""
-    table = load(data)
+    table = load(data.partition(",")[0])
     if "split" in table.groups:
         trained = table.groups["split"] == "train"
         yield table.take(np.flatnonzero(trained)), table.take(np.flatnonzero(~trained))
@@ -168,7 +170,7 @@ def experiments() -> Iterator[Experiment]:
     """Yield the tables of areas, of costs, of messages beside the survey's formula, and of noise."""
     settings = {"clients": CLIENTS, "buckets": BUCKETS, "rate": RATE, "trees, depth": str(SETTINGS)}
     table = partial(Experiment, paper=FederBoost.paper, settings=settings, seeds=1)
-    for name, chosen, seeds in (("", (CREDIT, ADULT), 1), ("-cancer", (CANCER,), 10)):
+    for name, chosen, seeds in (("", (CREDIT, ADULT), 1), ("-cancer", (CANCER, SLOWLY), 10)):
         yield table(
             name=f"federboost-auc{name}",
             title="FederBoost: areas under the curve",
@@ -177,7 +179,9 @@ def experiments() -> Iterator[Experiment]:
             cells=grid(
                 area,
                 {"data": chosen, "model": tuple(TRAINERS)},
-                expected=lambda data, model: (0.992, 1.0) if (data, model) == (CANCER, OURS) else None,
+                expected=lambda data, model: (
+                    (0.992, 1.0) if data in RATES | {CANCER: RATE} and model == OURS else None
+                ),
                 slow=lambda data, model: data == ADULT,
             ),
             remarks="A seed is a division into folds.",

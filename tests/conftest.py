@@ -227,10 +227,12 @@ def quick_keys() -> Iterator[None]:
             _PRIVATE[raw] = read(secret)
         return _PRIVATE[raw]
 
+    def make_keys(bits: int, randomness: str = "djn") -> Any:
+        return _paillier_key(bits, randomness)
+
     with (
-        mock.patch(
-            "tacit.crypto.paillier.make_keys", lambda bits, randomness="djn": _paillier_key(bits, randomness)
-        ),
+        mock.patch("tacit.protections.paillier.make_keys", make_keys),
+        mock.patch("tacit.crypto.paillier.make_keys", make_keys),
         mock.patch.object(PrivateKey, "from_secret", from_secret),
     ):
         yield

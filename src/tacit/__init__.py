@@ -7,8 +7,6 @@
 ['class_0', 'class_0']
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.ledger.cost import CostLedger as CostLedger
     from tacit.ledger.exposure import ExposureLedger as ExposureLedger
     from tacit.models.files import load_model as load_model
-    from tacit.runs.inline import report as report
+    from tacit.runs.report import report as report
     from tacit.standing import Standing as Standing
     from tacit.training import Training as Training
 
@@ -48,7 +46,7 @@ _HOMES = {
     "Training": "tacit.training",
     "load": "tacit.data.files",
     "load_model": "tacit.models.files",
-    "report": "tacit.runs.inline",
+    "report": "tacit.runs.report",
 }
 
 

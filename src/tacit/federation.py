@@ -1,9 +1,7 @@
 """Federations: the front door. Who holds which rows, on which engine, and how a method is trained."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,8 +22,8 @@ from tacit.core.snapshot import Snapshot
 from tacit.core.snapshot import resume as resume_run
 from tacit.core.transport import Transcript
 from tacit.data.cells import check_at_hand
+from tacit.data.inputs import describe
 from tacit.data.preparation import Preparation
-from tacit.data.recoding import describe
 from tacit.data.schema import Schema, complete, vocabulary
 from tacit.data.words import agree_on_words
 from tacit.engines.assembly import assemble, vocabulary_run
@@ -62,14 +60,14 @@ class Federation(Parties):
     (6, ['setosa', 'versicolor', 'virginica'])
     """
 
-    def pooled(self, schema: Schema | None = None) -> Federation:
+    def pooled(self, schema: Schema | None = None) -> "Federation":
         """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""
         table = self.holdings.pooled()
         single = Holdings(table, np.array([0, table.rows]), ["everybody"])
         declared = self.declared if schema is None else vocabulary(schema)
         return Federation(single, test=self.test, seed=self.seed, declared=declared)
 
-    def alone(self, index: int, schema: Schema) -> Federation:
+    def alone(self, index: int, schema: Schema) -> "Federation":
         """Return one party by itself, with all classes: what it could learn without the others."""
         part = self.holdings.part(np.array([index]))
         return Federation(part, test=self.test, seed=self.seed, declared=vocabulary(schema))
@@ -155,10 +153,10 @@ class Federation(Parties):
         with one_thread(), events.ending(manifest.run):
             if manifest.min_count > 1 and start is None and not protection.promises.single:
                 told = opened, events, transcript
-                words = vocabulary(resume.schema) if resume else self._words(manifest, components, *told)
+                words = vocabulary(resume.schema) if resume else self.find_words(manifest, components, *told)
                 manifest = replace(manifest, declared=complete(manifest.declared, words))
             with self._engine(manifest, components) as engine:
-                link = Link(engine, manifest, components, events, transcript=transcript, **self._keys)
+                link = Link(engine, manifest, components, events, transcript=transcript, **self.keys)
                 link.opened_totals = opened
                 coordinator = Coordinator(link)
                 if announce is not None:
@@ -168,15 +166,24 @@ class Federation(Parties):
             events.emit(RunEnded(manifest.run, training.outcome.digest))
             return training
 
-    def _words(self, manifest: Manifest, components: Components, *told: Any) -> dict[str, Any]:
+    def find_words(
+        self,
+        manifest: Manifest,
+        components: Components,
+        opened: OpenedTotals,
+        events: Events,
+        transcript: Transcript | None = None,
+        before_opening: Callable[[Sequence[str]], None] | None = None,
+        at: Engine | None = None,
+    ) -> dict[str, Any]:
         """Return the labels and categories, from a run of its own that tells nobody who holds which."""
         known = self.holdings.vocabulary() if self.experiment else None
         if known is not None or {"classes", "categories"} <= manifest.declared.keys():
             return known or {}
         first, masked = vocabulary_run(manifest, components)
-        with self._engine(first, masked) as engine:
-            link = Link(engine, first, masked, told[1], transcript=told[2], **self._keys)
-            link.opened_totals = told[0]
+        with self._engine(first, masked) if at is None else nullcontext(at) as engine:
+            link = Link(engine, first, masked, events, transcript=transcript, **self.keys)
+            link.opened_totals, link.before_opening = opened, before_opening
             return agree_on_words(Coordinator(link))
 
     def _train(

@@ -5,7 +5,6 @@ A paper is a file ``reproductions/NAME.py`` of a checkout, with a function ``exp
 """
 
 import hashlib
-import html
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,17 +24,9 @@ from tacit.bench import files_of, folder_of
 from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.runs.folder import RunFolder
 from tacit.runs.page import markup
+from tacit.runs.report import titled_page
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
-
-STYLE = """
-:root { color-scheme: light dark } body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem
-auto; padding: 0 1.5rem } h1 { font-size: 1.5rem; line-height: 1.25 } .soft, figcaption { color: #777 } table
-{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0 } th, td {
-text-align: left; padding: .35rem .75rem; border-bottom: 1px solid #8884 } .n { text-align: right } thead th
-{ border-bottom-width: 2px } figure { margin: 1.5rem 0 } svg { width: 100%; height: auto; --ink: currentColor;
---soft: #777; --line: #888a }
-"""
 
 
 @dataclass(frozen=True)
@@ -219,21 +210,10 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
     settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
     measured = markup.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
     drawn = "".join(markup.figure(svg, caption) for caption, svg in (figures or {}).items())
-    title, paper, quantity, remarks = (
-        html.escape(str(table[key])) for key in ("title", "paper", "quantity", "remarks")
-    )
-    return f"""<!doctype html>
-<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
-<title>{title}</title><style>{STYLE}</style>
-<h1>{title}</h1>
-<p class=soft>{paper}.</p>
-<p>Measured: {quantity}; mean and standard deviation of {table["seeds"]} seeds.</p>
-<p class=soft>Settings: {html.escape(settings)}.</p>
-{drawn}
-{measured}
-<p class=soft>{remarks}</p>
-</html>
-"""
+    how = f"{table['quantity']}; mean and standard deviation of {table['seeds']} seeds."
+    told = markup.sentence(how) + markup.sentence(f"Settings: {settings}.")
+    sections = {"Measured": told + drawn + measured, "Remarks": markup.sentence(table["remarks"])}
+    return titled_page(table["title"], sections, lead=f"{table['paper']}.")
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

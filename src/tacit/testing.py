@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
+from tacit.core.promises import Opening
 from tacit.core.protection import Protection, Vector
 from tacit.core.shared import Shared, Total
 from tacit.data.files import load
@@ -238,7 +239,7 @@ def sum_rows(
 def check_promises(protection: Protection) -> None:
     """Check that promises are complete, sensible, and plain data."""
     promises = protection.promises
-    assert promises.opens == protection.opens in ("coordinator", "clients"), "where do totals open?"
+    assert promises.opens == protection.opens in get_args(Opening), "where do totals open?"
     assert {"coordinator", "client"} <= promises.sees.keys(), "what do coordinator and client see?"
     texts = [*promises.sees.values(), *promises.keys.values(), promises.collusion, promises.dropout]
     assert all(text in ("none", "nothing") or len(text.split()) >= 2 for text in texts), "a promise is empty"

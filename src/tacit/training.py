@@ -1,7 +1,5 @@
 """What a training gives, and from where a later one goes on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +20,29 @@ from tacit.ledger.cost import CostLedger
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.history import History
 from tacit.methods.base import Method, Model
-from tacit.models.curves import curves_of, spread_of
-from tacit.models.scores import check_counts, classification_scores, regression_scores
+from tacit.models.scores import check_counts, classification_scores, curves_of, regression_scores, spread_of
 
 MOST_FINDINGS = 5  # that a run tells of, beside how many more there are
 MOST_NOTES = 200
+
+
+@dataclass
+class Record:
+    """What a training tells as it happens, beside its cost; subscribe it to the events."""
+
+    exposure: ExposureLedger = field(default_factory=ExposureLedger)
+    history: History = field(default_factory=History)
+    notes: list[dict[str, str]] = field(default_factory=list)
+    clients: int = 0
+
+    def __call__(self, number: int, event: Event) -> None:
+        """Take one event into account."""
+        self.exposure(number, event)
+        self.history(number, event)
+        if isinstance(event, RunStarted):
+            self.clients = event.clients
+        elif isinstance(event, Noted) and len(self.notes) < MOST_NOTES:
+            self.notes.append({"about": event.about, "text": event.text, "level": event.level})
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +75,7 @@ class Training(Shown):
     ledger: CostLedger
     failures: dict[str, str] = field(default_factory=dict)
     holdout: dict[str, Any] | None = None
-    record: Record = field(default_factory=lambda: Record())
+    record: Record = field(default_factory=Record)
     test: Table | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -132,25 +148,6 @@ def tell_findings(coordinator: Coordinator, findings: Mapping[str, Sequence[Find
         texts[MOST_FINDINGS:] = [f"{len(texts) - MOST_FINDINGS} more findings: see `tacit data check`"]
     for text in texts:
         coordinator.events.emit(Noted("data", text, "warning"))
-
-
-@dataclass
-class Record:
-    """What a training tells as it happens, beside its cost; subscribe it to the events."""
-
-    exposure: ExposureLedger = field(default_factory=ExposureLedger)
-    history: History = field(default_factory=History)
-    notes: list[dict[str, str]] = field(default_factory=list)
-    clients: int = 0
-
-    def __call__(self, number: int, event: Event) -> None:
-        """Take one event into account."""
-        self.exposure(number, event)
-        self.history(number, event)
-        if isinstance(event, RunStarted):
-            self.clients = event.clients
-        elif isinstance(event, Noted) and len(self.notes) < MOST_NOTES:
-            self.notes.append({"about": event.about, "text": event.text, "level": event.level})
 
 
 def cells_are_counted(coordinator: Coordinator) -> bool:

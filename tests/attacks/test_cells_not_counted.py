@@ -15,7 +15,7 @@ from tacit.data.table import Column
 from tacit.methods.compatibility import PARTS_SUMMED, warnings_for_pair
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.heonn.exchange import Units
-from tacit.methods.heonn.sealed import Sealed
+from tacit.methods.heonn.exchanges import Sealed
 from tacit.models.leastsquares import symmetric
 from tacit.protections.ckks import CKKS
 from tacit.protections.plain import Plain

@@ -19,14 +19,13 @@ from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
+from tacit.protections.secret_sharing.encoding import (
     names_from_bytes,
     names_to_bytes,
     stack_rows,
     words_from_bytes,
 )
+from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound
 
 CLIENTS = [f"client-{index + 1:02}" for index in range(16)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(8).uniform(-1, 1, size=(16, 4)), strict=True))

@@ -22,6 +22,7 @@ from tacit.deploy.launch import encode_settings
 from tacit.engines.epsilon import EpsilonLedger
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
+from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.methods.averaging import example_privacy
 from tacit.methods.fedheonn import FedHEONN
@@ -43,6 +44,7 @@ METHOD = METHODS.build("fedavg", SETTINGS)
 PARTS = Components(METHOD, Plain(), Preparation(scale="none"))
 COST = METHOD.own_epsilon
 STEPS = 2  # of a round
+READ = PartyStore._read
 OPEN = Policy(protections=("plain", "noised"), min_clients=1, rows=1, min_count=1)
 
 
@@ -252,9 +254,15 @@ def test_a_step_that_fails_after_its_noise_is_counted(tmp_path):
         coordinator.round(METHOD.update, METHOD.step)
 
 
+def forgets_whole_runs(monkeypatch):
+    """Let stores forget that there was a run at all, as the state of an old backup has."""
+    monkeypatch.setattr(PartyStore, "_read", lambda *given: READ(*given) and False)
+
+
 def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path, monkeypatch):
-    """Stores forget old runs; the same signed manifest then enrols the site once more."""
+    """The same signed manifest enrols the site once more: the account of epsilon is kept elsewhere."""
     monkeypatch.setattr("tacit.engines.store.KEPT_RUNS", 1)
+    forgets_whole_runs(monkeypatch)
     sites = sites_of(tmp_path)
     for _ in range(2):
         coordinator = begin(sites, run="again")
@@ -264,6 +272,24 @@ def test_a_run_that_the_site_has_forgotten_has_spent_its_budget(tmp_path, monkey
         later = begin(sites, run="later")
         assert SiteFolder(sites["north"].path).store.runs() == [later.manifest.digest]
     assert ledger_of(sites).total() == pytest.approx(COST)
+
+
+def test_an_invitation_to_a_run_of_long_ago_is_refused(tmp_path, monkeypatch):
+    """Whoever has recorded it would have the site enrol once more, and forget the runs of today."""
+    monkeypatch.setattr("tacit.engines.store.KEPT_RUNS", 1)
+    sites = sites_of(tmp_path)
+    begin(sites, run="again")
+    today = begin(sites, run="today")
+    for _ in range(3):
+        with pytest.raises(QuorumError, match=r"took part in run \w+… and has forgotten it.*start a new one"):
+            begin(sites, run="again")
+    assert SiteFolder(sites["north"].path).store.runs() == [today.manifest.digest]
+    today.round(METHOD.update, METHOD.step)
+    with monkeypatch.context() as control:
+        forgets_whole_runs(control)
+        begin(sites, run="again")
+    with pytest.raises(QuorumError, match="has forgotten it"):
+        today.round(METHOD.update, METHOD.step)
 
 
 class TestLedger:

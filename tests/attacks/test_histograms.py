@@ -30,6 +30,7 @@ from tests.contract.test_reconstruction import readings
 CLIENTS, ROWS, COLUMNS, BUCKETS = 5, 30, 4, 32
 METHOD = FederBoost(trees=20, depth=6, buckets=BUCKETS)
 LEAST_SUMS = 60  # of trees that end before their last level
+EVERY = np.ones(COLUMNS * BUCKETS, dtype=bool)  # place of a histogram
 Row = tuple[int, ...]  # the bucket of each column, and the label
 
 
@@ -40,8 +41,13 @@ def table() -> Table:
 
 
 @cache
-def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict[str, list[Any]], list[Any]]:
-    """Train; return each client's rows in buckets, what each sent, and all totals with their siblings."""
+def run(
+    protect: Any, method: FederBoost = METHOD
+) -> tuple[list[set[Row]], dict[str, list[Any]], list[Any], Any]:
+    """Train; return each client's rows in buckets, what each sent, and all totals with their siblings.
+
+    And, as the coordinator knows, which places of a histogram are sent.
+    """
     held = {f"site-{i}": table().take(slice(i * ROWS, (i + 1) * ROWS)) for i in range(CLIENTS)}
     heard: list[Any] = []
     least = {"min_clients": CLIENTS} if isinstance(protect, Noised) else {"min_count": 5}
@@ -64,7 +70,9 @@ def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict
             method, protect=protect, **least, transcript=lambda *received: heard.append(received)
         )
     shared = training.outcome.shared  # None where clients open totals
-    rows = []
+    rows, used = [], np.ones(COLUMNS * BUCKETS, dtype=bool)
+    if shared is not None and not isinstance(protect, Noised):
+        used = Buckets(shared.schema, BUCKETS).find_used(shared["cuts"])
     for one in held.values() if shared is not None else ():
         bins = Buckets(shared.schema, BUCKETS).fill(Inputs.of(shared).columns(one), shared["cuts"])
         rows.append({(*row, label) for row, label in zip(bins.tolist(), one.target.tolist(), strict=True)})
@@ -73,13 +81,15 @@ def run(protect: Any, method: FederBoost = METHOD) -> tuple[list[set[Row]], dict
         if receiver == "coordinator" and step == "client.contribute":
             for value in Message.decode(raw).values():
                 sent[sender].extend(readings(value))
-    return rows, sent, totals
+    return rows, sent, totals, used
 
 
-def linked_rows(values: Any) -> Iterator[Row]:
+def linked_rows(values: Any, used: Any) -> Iterator[Row]:
     """Rows of every histogram: sums that stand in one bucket of each column are those of one row."""
-    size = COLUMNS * BUCKETS * 2
-    for histogram in np.reshape(values[: values.size // size * size], (-1, COLUMNS, BUCKETS, 2)):
+    size = int(used.sum()) * 2
+    wide = np.zeros((values.size // size, COLUMNS * BUCKETS, 2), values.dtype)
+    wide[:, used] = np.reshape(values[: values.size // size * size], (len(wide), size // 2, 2))
+    for histogram in wide.reshape(-1, COLUMNS, BUCKETS, 2):
         places = [Counter(map(tuple, column.tolist())) for column in histogram]
         for sums in set.intersection(*({pair for pair, n in one.items() if n == 1} for one in places)):
             if sums[1] != 0:
@@ -87,27 +97,27 @@ def linked_rows(values: Any) -> Iterator[Row]:
                 yield (*buckets, int(sums[0] < 0))
 
 
-def found_share(rows: set[Row], seen: list[Any]) -> float:
-    found = {row for values in seen for row in linked_rows(np.ravel(values))}
+def found_share(rows: set[Row], seen: list[Any], used: Any = EVERY) -> float:
+    found = {row for values in seen for row in linked_rows(np.ravel(values), used)}
     return len(rows & found) / len(rows)
 
 
 def test_what_single_clients_send_in_the_clear_gives_their_rows_away():
-    rows, sent, _ = run("plain")
-    shares = [found_share(own, seen) for own, seen in zip(rows, sent.values(), strict=True)]
+    rows, sent, _, used = run("plain")
+    shares = [found_share(own, seen, used) for own, seen in zip(rows, sent.values(), strict=True)]
     assert min(shares) > 0.6, shares
     # It is no chance: of another client's rows none is found.
-    others = [found_share(rows[i - 1], seen) for i, seen in enumerate(sent.values())]
+    others = [found_share(rows[i - 1], seen, used) for i, seen in enumerate(sent.values())]
     assert max(others) < 0.05, others
 
 
 def test_masked_clients_send_nothing_that_gives_a_row_away():
-    rows, sent, totals = run("masked")
-    size = COLUMNS * BUCKETS * 2
+    rows, sent, totals, used = run("masked")
+    size = int(used.sum()) * 2
     for own, seen in zip(rows, sent.values(), strict=True):
         histograms = [one for one in seen if one.size >= size]
         assert len(histograms) >= LEAST_SUMS
-        assert found_share(own, seen) == 0.0
+        assert found_share(own, seen, used) == 0.0
         assert min(np.mean(one != 0) for one in histograms) > 0.95  # no bucket looks empty
     # What opens is the total, the same as without masks, and nothing else.
     plain = run("plain")[2]
@@ -116,10 +126,10 @@ def test_masked_clients_send_nothing_that_gives_a_row_away():
 
 def test_totals_give_few_rows_away_and_none_of_larger_leaves():
     """Leaves have at least min_count rows, but a total over few rows still has buckets with one of them."""
-    rows, _, totals = run("masked")
+    rows, _, totals, _ = run("masked")
     assert sum((one != 0).any() for one in totals) >= LEAST_SUMS
     assert found_share(set().union(*rows), totals) < 0.05
-    rows, _, totals = run("plain", replace(METHOD, min_child_weight=5.0))
+    rows, _, totals, _ = run("plain", replace(METHOD, min_child_weight=5.0))
     assert sum((one != 0).any() for one in totals) >= LEAST_SUMS
     assert found_share(set().union(*rows), totals) == 0.0
 
@@ -131,8 +141,8 @@ NOISE = Noised(epsilon=8.0, unit="row", where="distributed", inner="plain")
 def test_neither_encryption_nor_a_part_of_the_noise_gives_a_row_away(protect, keys_once):
     short = replace(METHOD, trees=3)
     with keys_once():
-        sent = run(protect, short)[1]
-    rows, plain, _ = run("plain", short)
-    shares = [found_share(own, seen) for own, seen in zip(rows, sent.values(), strict=True)]
-    control = [found_share(own, seen) for own, seen in zip(rows, plain.values(), strict=True)]
+        _, sent, _, places = run(protect, short)
+    rows, plain, _, used = run("plain", short)
+    shares = [found_share(own, seen, places) for own, seen in zip(rows, sent.values(), strict=True)]
+    control = [found_share(own, seen, used) for own, seen in zip(rows, plain.values(), strict=True)]
     assert max(shares) == 0.0 < 0.1 < min(control), (shares, control)

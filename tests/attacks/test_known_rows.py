@@ -20,8 +20,8 @@ from tacit.core.shared import Shared
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.methods.heonn.exchange import Units
+from tacit.methods.heonn.exchanges import Sealed
 from tacit.methods.heonn.noisy import NoisySums
-from tacit.methods.heonn.sealed import Sealed
 from tacit.models.leastsquares import symmetric
 from tacit.protections.noised import Noised
 

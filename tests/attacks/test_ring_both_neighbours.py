@@ -17,8 +17,7 @@ from tacit.crypto.channel import seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, PublicKey
 from tacit.protections.keys.authenticated import sealing_key
-from tacit.protections.ring import Ring
-from tacit.protections.ring.client import Lap, RingClient
+from tacit.protections.ring import Lap, Ring, RingClient
 from tests.conftest import quick_keys
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]

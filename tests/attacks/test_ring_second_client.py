@@ -11,8 +11,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import unseal
 from tacit.protections.keys.authenticated import sealing_key
-from tacit.protections.ring import Ring
-from tacit.protections.ring.client import Lap
+from tacit.protections.ring import Lap, Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(7).uniform(-1, 1, size=(4, 5)), strict=True))

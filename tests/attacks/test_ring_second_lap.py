@@ -11,8 +11,7 @@ import pytest
 
 from tacit.core.errors import QuorumError
 from tacit.core.values import Blob
-from tacit.protections.ring import Ring
-from tacit.protections.ring.client import Lap, RingClient
+from tacit.protections.ring import Lap, Ring, RingClient
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(5).uniform(-1, 1, size=(5, 4)), strict=True))

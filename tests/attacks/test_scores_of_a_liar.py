@@ -18,8 +18,7 @@ from tacit.core.method import SITE_BINS
 from tacit.core.shared import Total
 from tacit.engines.holdings import holdings_of
 from tacit.federation import Federation
-from tacit.models.curves import spread_of
-from tacit.models.scores import check_counts, classification_scores
+from tacit.models.scores import check_counts, classification_scores, spread_of
 from tests.conftest import make_table
 
 LIES: dict[str, Callable[[str, Any], Any]] = {

@@ -22,9 +22,9 @@ from tacit.crypto.ckks import packing
 from tacit.crypto.ckks.parameters import ring_of as ckks_ring_of
 from tacit.crypto.field import PRIME
 from tacit.crypto.seal.blob import all_residues, read, residues_of, set_of, write
+from tacit.protections import encrypted
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.encrypted import client, coordinator
 from tacit.protections.keys.proved_totals import add_tags
 from tests.attacks.conftest import CLIENTS
 from tests.attacks.malicious import REFUSED, unchecked
@@ -58,8 +58,8 @@ def plaintexts_tagged(protection):
             (scheme, "cipher", cipher),
             (scheme, "ring", ring),
             (scheme, "decrypt", lambda self, cipher, slots, header, found: found[PRIME]),
-            (client, "all_residues", opened),
-            (coordinator, "add_tags", lambda *parts, moduli: add_tags(*parts)),
+            (encrypted, "all_residues", opened),
+            (encrypted, "add_tags", lambda *parts, moduli: add_tags(*parts)),
         ):
             stack.enter_context(mock.patch.object(owner, name, new))
         yield

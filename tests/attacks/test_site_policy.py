@@ -266,7 +266,7 @@ class TestStanding:
         return [reply.message["vector"] for reply in wave], rows[0][3], failures
 
     def test_control(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tacit.deploy.answer.STANDING", ())
+        monkeypatch.setattr("tacit.deploy.standing.STANDING", ())
         (gram,), row, _ = self.one_row(tmp_path, min_count=1)  # or the client asks for the count first
         np.testing.assert_allclose(gram[1:3] / gram[0], row)
 

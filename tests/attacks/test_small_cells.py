@@ -6,6 +6,7 @@ the protocol and only computes with the total and the scale that it sees anyway.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from tacit.core import differencing, own_record
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import DataError, QuorumError
 from tacit.core.events import Events, Noted, TotalOpened
-from tacit.core.shared import Total
 from tacit.data import cells
+from tacit.data.agreement import Agreement
 from tacit.data.table import Column
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.methods.heonn.exchange import Units
-from tacit.methods.heonn.sealed import Sealed
+from tacit.methods.heonn.exchanges import Sealed
 from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import symmetric
 from tacit.protections.ckks import CKKS
@@ -254,8 +255,9 @@ def common_ward() -> Table:
 
 
 @pytest.mark.parametrize("least", [1, 5])
-def test_nor_to_a_total_that_stands(coordinator_of, least):
+def test_nor_to_a_total_that_stands(coordinator_of, least, monkeypatch):
     """Control: without a least count the client contributes. Sums of raw rows need nothing else."""
+    monkeypatch.setattr("tacit.core.standing_client._check_asked", lambda *_: None)  # they do not stand
     coordinator = coordinator_of(FedHEONN(), CKKS(), min_count=least)
     coordinator.enrol()
     coordinator.protection.prepare(1)
@@ -289,19 +291,14 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_is_not_covered_a_client_that_claims_rows_reads_the_row_of_another(scattered, opened, claims):
     """Nobody can check its counts: SECURITY.md says so."""
-    claims(classes=np.ones(3))
+    claims(classes=np.full(3, 5))
     table = patients(rare_class=True)
     federation_of(table).train(FedHEONN(), protect="ckks")
     np.testing.assert_allclose(opened.row_of_class(1)[:4], alice(table), atol=0.01)
 
 
-def test_counts_from_which_no_least_one_follows_stop_the_run_with_an_error_of_ours(claims):
-    claims(unit=-1.0)  # five others say 0.2 each
-    with pytest.raises(DataError, match=r"min_count would be 1 / .*: one of them does not count as agreed"):
+def test_clients_count_up_to_what_was_agreed_whatever_they_are_told(monkeypatch):
+    make = Agreement.make_schema
+    monkeypatch.setattr(Agreement, "make_schema", lambda *a, **k: replace(make(*a, **k), min_count=2))
+    with pytest.raises(QuorumError, match="was told to count up to 2 rows, agreed was min_count = 5"):
         federation_of(patients()).train(FedHEONN(), protect="plain", min_count=5)
-
-
-def test_units_that_cancel_are_no_division_by_zero():
-    assert cells.Cells.of(Total({"unit": 1.0, "rows": 5.0}, 5)).least == 5  # the control
-    with pytest.raises(DataError, match="min_count would be 1 / 0: one of them does not count"):
-        cells.Cells.of(Total({"unit": 0.0, "rows": 5.0}, 5))

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from tacit.cli import output
 from tacit.cli.app import app
-from tacit.cli.output import SafeConsole, say_json
+from tacit.cli.output import SafeConsole, listing, say_json
 from tacit.cli.progress import ProgressBars
-from tacit.cli.tables import listing, run_table
+from tacit.cli.tables import run_table
 from tacit.core.errors import QuorumError
 from tacit.core.events import Noted
 from tacit.core.message import Message

@@ -23,10 +23,9 @@ from tacit.crypto.bfv.parameters import ring_of
 from tacit.crypto.seal.blob import read, residues_of, set_of, write
 from tacit.data.table import Table
 from tacit.protections.bfv import BFV
-from tacit.protections.encrypted.coordinator import EncryptedCoordinator
+from tacit.protections.encrypted import EncryptedCoordinator
 from tacit.protections.keys.proved_totals import add_tags
 from tacit.protections.noised import Noised
-from tacit.protections.noised.grid import choose_grid
 from tacit.standing import Standing
 from tests.attacks.conftest import CLIENTS
 from tests.attacks.malicious import REFUSED, PrivateAndScores, unchecked
@@ -85,7 +84,7 @@ def test_noise_has_room_where_less_is_known_of_a_total():
     """Or noise of many times the total would wrap around to values that bear hardly any."""
     protection = Noised(inner="bfv", where="distributed", epsilon=0.1)
     layout = Layout(Field("vector", (4,), bound=1.0, total=1.0))
-    grid = choose_grid(protection, layout, CLIENTS, sums=1, min_clients=3)
+    grid = protection.choose_grid(layout, CLIENTS, sums=1, min_clients=3)
     slots = BFV().scheme.slots(grid.layout, CLIENTS)
     (held,) = {float(bound) for bound in slots.bounds}
     assert slots.reach * held > 6 * grid.unit * np.sqrt(CLIENTS * grid.variance)

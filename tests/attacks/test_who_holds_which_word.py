@@ -135,7 +135,8 @@ def test_a_word_that_nobody_agreed_on_counts_as_other() -> None:
 def test_the_words_are_those_that_plain_sums_agree_on_but_for_rare_ones() -> None:
     common = {name: site(index, ("medical", "surgical")) for index, name in enumerate(SITES)}
     protected = Federation.of(common).train("fedheonn", protect="masked").schema
-    assert protected == Federation.of(common).train("fedheonn", protect="plain").schema
+    plain = Federation.of(common).train("fedheonn", protect="plain").schema
+    assert protected == replace(plain, min_count=protected.min_count)
 
 
 def test_a_class_that_few_rows_have_ends_the_run_without_its_name() -> None:

@@ -23,8 +23,7 @@ from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, expand, 
 from tacit.protections.masked import Masked
 from tacit.protections.masked import client as masked_client
 from tacit.protections.masked.client import MaskedClient
-from tacit.protections.masked.confirming import CONFIRM
-from tacit.protections.masked.wire import TAG, Encoding, digest_names, pack_flags
+from tacit.protections.masked.wire import SHARE, TAG, Encoding, digest_names, pack_flags
 
 STEPS = OFFER, DEAL, CONTRIBUTE, UNMASK = (
     "protection.offer",
@@ -158,8 +157,8 @@ def test_both_kinds_of_shares_for_one_client_are_never_released(scene_of):
     scene.tap.lose = lambda name, party: False
     for party, first, then in (("client-1", (), {"client-2"}), ("client-3", {"client-2"}, ())):
         (reply,) = unmask(scene, party, first).values()
-        # One share for each of five clients, sealed, after a part of the lock for each of five holders.
-        assert len(reply["shares"].data) == 5 * CONFIRM + NONCE + 5 * 24 + TAG
+        # One share for each of five clients, sealed, after a part of the lock for one holder beyond four.
+        assert len(reply["shares"].data) == (5 - 4) * SHARE + NONCE + 5 * SHARE + TAG
         with pytest.raises(QuorumError, match="gave its shares of it already"):
             unmask(scene, party, then)
 

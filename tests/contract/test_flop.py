@@ -25,7 +25,7 @@ from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.flop import BEFORE, KEPT, OWN, ROUND, SEED, Flop, split
 from tacit.models.files import load_model
-from tacit.models.heads import solve_layer, sum_layer
+from tacit.models.heads import fit_layer, solve_layer, sum_layer
 from tacit.models.mlp import MLP
 from tacit.models.neural import PREFIX
 from tacit.protections.plain import Plain
@@ -146,6 +146,10 @@ def test_nothing_of_a_head_travels(held, protect):
     assert len(heads(kept[-1])) == 4
     for one in kept:
         assert not [name for name, own in heads(one).items() if own.tobytes()[:64] in travelled]
+    for index, name in enumerate(held.names if again.outcome.shared is not None else ()):
+        party = Party(name, lambda index=index: held.rows(index), site_secret(4, name))
+        assert not flop().fit_own(party, Message(), again.outcome.shared)
+        assert party.state[OWN].tobytes()[:64] not in travelled
 
 
 def test_clients_own_hold_outs_are_scored_with_their_own_heads():
@@ -169,23 +173,76 @@ def test_after_the_last_round_heads_are_fitted_to_the_shared_layers_as_they_are(
     shared, rows = training.outcome.shared, held.rows(1)
     party = Party("c2", lambda: rows, site_secret(4, "c2"))
     party.state[OWN] = np.ones(60)
-    method.head_sums(party, shared)
-    assert np.abs(party.state[OWN] - fit(shared, rows)).max() <= 1e-9
+    assert not method.fit_own(party, Message(), shared)
+    weight, bias = (shared[PREFIX + name] for name in LAST)
+    inputs = np.tanh(rows.values @ shared[PREFIX + "layer1.weight"] + shared[PREFIX + "layer1.bias"])
+    fitted = fit_layer(inputs, rows.target, np.vstack([bias, weight]))
+    assert np.array_equal(party.state[OWN], np.concatenate([fitted[1:].reshape(-1), fitted[0]]))
     own, expected = method.model_at(party, shared), training.model.fit_head(rows)
     assert np.abs(own.outputs(rows.values) - expected.outputs(rows.values)).max() <= 1e-9
     deep = flop(share=1, architecture=Architecture(hidden=(8, 6)))
     shared = learnt(deep, held).outcome.shared
     party.state[OWN] = before = np.linspace(-1, 1, 8 * 6 + 6 + 6 * 10 + 10)
-    deep.head_sums(party, shared)
-    assert np.array_equal(
-        party.state[OWN][:54], before[:54]
-    )  # only the last layer is fitted, behind the others
+    deep.fit_own(party, Message(), shared)
+    # Only the last layer is fitted, behind the others.
+    assert np.array_equal(party.state[OWN][:54], before[:54])
+    assert not np.array_equal(party.state[OWN][54:], before[54:])
     arrays = deep.model_at(party, shared).arrays
     inputs = rows.values
     for layer in ("layer1", "layer2"):
         inputs = np.maximum(inputs @ arrays[f"{layer}.weight"] + arrays[f"{layer}.bias"], 0)
-    fitted = solve_layer(*sum_layer(inputs, rows.target, 10))
-    assert np.abs(arrays["layer3.weight"] - fitted[1:]).max() <= 1e-9
+    common = np.vstack([shared[PREFIX + "layer3.bias"], shared[PREFIX + "layer3.weight"]])
+    assert np.abs(arrays["layer3.weight"] - fit_layer(inputs, rows.target, common)[1:]).max() <= 1e-9
+
+
+class TestOwnLayer:
+    """A client's own last layer, from the one for all."""
+
+    @pytest.fixture
+    def rows(self):
+        rng = np.random.default_rng(3)
+        inputs = rng.normal(size=(40, 12))
+        return inputs, (inputs[:, :3] + rng.normal(size=(40, 3))).argmax(axis=1), rng.normal(size=(13, 3))
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_it_is_the_best_when_each_row_is_left_out_in_turn(self, rows, weighted):
+        inputs, labels, common = rows
+        weights = np.random.default_rng(4).uniform(0.5, 2, 40) if weighted else np.ones(40)
+        x = np.hstack([np.ones((40, 1)), inputs])
+        wanted = np.where(labels[:, None] == np.arange(3), 1, -1) * np.log(19)
+        scale = np.trace(x.T @ (x * weights[:, None])) / 13 / weights.sum()
+
+        def solve(chosen, start, penalty):
+            left = x[chosen].T * weights[chosen]
+            gram = left @ x[chosen] + penalty * np.eye(13)
+            return start + np.linalg.solve(gram, left @ (wanted[chosen] - x[chosen] @ start))
+
+        errors = {}
+        for start in (common, 0 * common):
+            for penalty in scale * 4.0 ** np.arange(9):
+                out = [wanted[i] - x[i] @ solve(np.arange(40) != i, start, penalty) for i in range(40)]
+                found = solve(np.arange(40) >= 0, start, penalty)
+                errors[(weights[:, None] * np.square(out)).sum()] = found
+        fitted = fit_layer(inputs, labels, common, weights if weighted else None)
+        assert np.abs(fitted - errors[min(errors)]).max() <= 1e-9
+
+    def test_rows_like_those_of_all_stay_near_the_layer_for_all_and_others_do_not(self):
+        rng = np.random.default_rng(5)
+        inputs, mix = rng.normal(size=(4030, 20)), rng.normal(size=(20, 4))
+        labels = (inputs @ mix + 3 * rng.normal(size=(4030, 4))).argmax(axis=1)
+        common, few = solve_layer(*sum_layer(inputs[:4000], labels[:4000], 4)), slice(4000, None)
+        alike = fit_layer(inputs[few], labels[few], common)
+        other = fit_layer(inputs[few], (labels[few] + 1) % 4, common)
+        own = solve_layer(*sum_layer(inputs[few], labels[few], 4))
+        near, far, alone = (np.abs(layer - common).max() for layer in (alike, other, own))
+        assert near < 0.1 * far
+        assert near < 0.1 * alone
+
+    def test_a_layer_for_all_that_says_nothing_is_left_aside(self, rows):
+        inputs, labels, _ = rows
+        wrong = 100 * np.random.default_rng(6).normal(size=(13, 3))
+        nothing = np.zeros((13, 3))
+        assert np.array_equal(fit_layer(inputs, labels, wrong), fit_layer(inputs, labels, nothing))
 
 
 class TestNewClients:

@@ -311,7 +311,7 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     older = {key: value for key, value in json.loads(result.read_text()).items() if key != "exposure"}
     result.write_text(json.dumps(older))
     refused(tacit("exposure", "--json"), 2, "older version")
-    assert "the coordinator saw  ciphertexts it cannot open" in tacit("show").out
+    assert "the coordinator saw  vectors of uniform noise, and totals under pads" in tacit("show").out
     for text in ("{", "[1,2]", "{}", '{"run":"x","method":"fedheonn","protect":"plain"}', '{"error":{}}'):
         (tmp_path / "runs" / run / "result.json").write_text(text)
         for command in ("show", "exposure"):

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("quickstart.py", "accuracy 0.939, 1103 messages"),
+        ("quickstart.py", "accuracy 0.939, 3103 messages"),
         pytest.param("hospitals.py", "five hospitals: accuracy", marks=pytest.mark.slow),
         pytest.param("scikit_learn.py", "same predictions: True", marks=pytest.mark.slow),
     ],

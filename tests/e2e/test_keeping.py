@@ -53,8 +53,8 @@ def test_records_status_metrics_and_backup_of_a_run(running):
         assert json.loads(running.type("audit-log", "verify", folder, "--json"))["whole"]
     left = json.loads(running.type("audit-log", "show", "north", "--run", result["run"], "--json"))["records"]
     answered = [record for record in left if record["event"] == "answered"]
-    assert {record["protection"] for record in answered} == {"bfv"}
-    assert any(record["left"].get("cipher") for record in answered)
+    assert {record["protection"] for record in answered} == {"masked"}
+    assert any(record["left"].get("masked") for record in answered)
     asked = json.loads(running.type("audit-log", "show", "fed", "--last", "0", "--json"))["records"]
     assert [record["event"] for record in asked][-1] == "run ended"
     sent = sum(record.get("bytes_up", 0) for record in asked)

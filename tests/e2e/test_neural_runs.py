@@ -100,9 +100,31 @@ def test_accuracy_against_epsilon_is_in_the_report(tacit: Tacit) -> None:
     words = ("--example-noise", 0.8, "--example-sampling", 0.5, "--example-epsilon", 60)
     said = tacit("run", "--method", "fedavg", "--rounds", 2, *words, *SMALL, "--json").json
     folder = Path(said["folder"])
-    spent = [entry["epsilon"] for entry in json.loads((folder / "result.json").read_text())["rounds"]]
+    rounds = json.loads((folder / "result.json").read_text())["rounds"]
+    spent = [entry["epsilon_rows"] for entry in rounds]
     assert 0 < spent[0] < spent[1] <= 60
-    assert "epsilon spent" in (folder / "report.html").read_text()
+    assert not any("epsilon" in entry for entry in rounds)
+    page = (folder / "report.html").read_text()
+    assert "epsilon for one row" in page
+    assert "epsilon for one client" not in page
+
+
+@pytest.mark.draws
+def test_two_kinds_of_noise_have_a_curve_each(tacit: Tacit) -> None:
+    words = ("--example-noise", 0.8, "--example-sampling", 0.5, "--example-epsilon", 60)
+    noised = ("--protect", "noised", "--epsilon", 50, "--weighting", "equal", "--scale", "none")
+    said = tacit("run", "--method", "fedavg", "--rounds", 2, *words, *noised, *SMALL, "--json").json
+    folder = Path(said["folder"])
+    result = json.loads((folder / "result.json").read_text())
+    for key, last in (
+        ("epsilon", result["ledger"]["privacy"]),
+        ("epsilon_rows", result["ledger"]["privacy"]["rows"]),
+    ):
+        spent = [entry[key] for entry in result["rounds"]]
+        assert 0 < spent[0] < spent[1] == last["epsilon"]
+    page = (folder / "report.html").read_text()
+    assert "epsilon for one row" in page
+    assert "epsilon for one client" in page
 
 
 def test_layers_in_the_clear_are_in_the_exposure(tacit: Tacit) -> None:

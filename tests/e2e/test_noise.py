@@ -15,7 +15,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.federation import Federation
 from tacit.protections.noised import Noised
-from tacit.protections.noised.grid import TAIL_SHARE, noise_multiplier
+from tacit.protections.noised.grid import TAIL_SHARE
 from tests.quick import representatives
 
 HELPERS = Path(__file__).parents[1] / "helpers"
@@ -65,7 +65,7 @@ def test_a_run_learns_and_its_rounds_compose_to_the_budget(federation, descent, 
     bill = dp_accounting.rdp.RdpAccountant(ORDERS + LARGE_ORDERS)
     assert len(told) == sums
     for event in told:
-        bill.compose(dp_accounting.GaussianDpEvent(noise_multiplier(protection, sums)))
+        bill.compose(dp_accounting.GaussianDpEvent(protection.multiplier(sums)))
         assert event.epsilon == bill.get_epsilon(delta)
     spent = training.ledger.summary()["privacy"]
     assert spent == {

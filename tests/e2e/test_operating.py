@@ -87,7 +87,7 @@ def test_from_nothing_to_a_result_in_six_commands(terminal):
     result = json.loads(terminal.type("submit", "fed", "--json", "-q"))
     assert terminal.typed == 6
     assert result["clients"] == 3
-    assert result["protect"] == "bfv"
+    assert result["protect"] == "masked"
     assert result["scores"]["clients' own hold-outs"]["accuracy"] > 0.8
     told = json.loads(terminal.type("federation", "status", "fed", "--json"))
     assert [row["state"] for row in told["sites"]] == ["online"] * 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.runs.repeat import toml
+from tacit.runs.keys import toml
 
 QUICK = ("--no-baselines", "--protect", "plain")
 

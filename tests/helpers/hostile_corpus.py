@@ -18,7 +18,7 @@ from tacit.core.tags import ask_context, tagged
 from tacit.core.values import Blob
 from tacit.crypto import bfv
 from tacit.crypto.channel import exchange_public, identity_public, place, seal, sign_key
-from tacit.crypto.paillier.packing import Packing
+from tacit.crypto.paillier.blob import Packing
 from tacit.crypto.paillier.private import make_keys
 from tacit.data.preparation import Preparation
 from tacit.deploy.bundles import Request, sign_roster

@@ -17,11 +17,13 @@ from tacit.crypto.masking import add_masks, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.wire import (
+    COMMIT,
     ELEMENTS,
     Encoding,
     commit,
     pack_flags,
     recover_secret,
+    share_points,
 )
 
 CONTRIBUTE, UNMASK = "client.contribute", "protection.unmask"
@@ -145,7 +147,8 @@ def open_victim(scene, lies, released, slot=1):
             for name in batch.holders[owner]
             if (name, owner) in released and (owner in lies.vanished.get(name, ())) == of_key
         ]
-        points = np.array([batch.holders[owner].index(name) + 1 for name in told], np.intp)
+        holders = batch.holders[owner]
+        points = share_points(holders.index(owner), np.array([holders.index(name) for name in told], np.intp))
         return points, np.array([released[name, owner] for name in told], np.uint64).reshape(-1, ELEMENTS)
 
     def recovered(owner, is_seed):
@@ -153,7 +156,7 @@ def open_victim(scene, lies, released, slot=1):
         return recover_secret(
             *shares(owner, not is_seed),
             batch.rules.threshold,
-            lambda found: commit(purpose, batch.run, owner, slot, found.reveal()) == expected,
+            lambda found: commit(purpose, batch.run, owner, slot, found.reveal())[:COMMIT] == expected,
             owner,
         )
 

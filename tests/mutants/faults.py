@@ -61,8 +61,8 @@ FAULTS = [
     Fault(
         "crypto",
         "crypto/channel.py",
-        'b"".join([len(raw).to_bytes(4, "little") + raw for raw in raws])',
-        'b"".join(raws)',
+        'found += (len(raw).to_bytes(4, "little"), raw)',
+        "found += (raw,)",
         "names that run together",
     ),
     Fault(
@@ -256,16 +256,16 @@ FAULTS = [
     ),
     Fault(
         "protections",
-        "protections/ring/client.py",
+        "protections/ring.py",
         'party.state["handed_over"] = lap.sum',
         "pass",
         "laps of a ring after its total was handed over",
     ),
     Fault(
         "protections",
-        "protections/ring/client.py",
-        'running, party.vault["blinding"] = blind(key, running)',
-        'party.vault["blinding"] = blind(key, running)[1]',
+        "protections/ring.py",
+        'running, party.vault["blinding"] = paillier.blind(key, running)',
+        'party.vault["blinding"] = paillier.blind(key, running)[1]',
         "the first term of a ring not blinded",
     ),
     Fault(

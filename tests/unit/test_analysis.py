@@ -17,8 +17,7 @@ from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.ledger.exposure import ExposureLedger
 from tacit.methods.fedheonn import FedHEONN
-from tacit.models.curves import curves_of, spread_of
-from tacit.models.scores import CLASS_SCORES, classification_counts, score_classes
+from tacit.models.scores import CLASS_SCORES, classification_counts, curves_of, score_classes, spread_of
 from tacit.runs.analysis import importance, linear_weights, resample_confusion, resample_rows, residuals
 from tacit.runs.job import execute
 from tacit.runs.report import render

@@ -14,7 +14,7 @@ from tacit.core.events import Events, Noted
 from tacit.core.manifest import Manifest
 from tacit.core.shared import Shared, Total
 from tacit.data import cells
-from tacit.data.recoding import Recoding, describe
+from tacit.data.inputs import Recoding, describe
 from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.files import load_model
@@ -34,20 +34,20 @@ def mixed(codes, numbers, target=None) -> Table:
     )
 
 
-def schema_of(table: Table) -> Schema:
-    return Schema(table.columns, table.task, table.classes, table.target_names)
+def schema_of(table: Table, least: int = 5) -> Schema:
+    return Schema(table.columns, table.task, table.classes, table.target_names, least)
 
 
 def total_of(table: Table, least: int, clients: int) -> Total:
     """The opened total over clients that hold every so-manieth row."""
     parts = [
-        cells.count(table.take(slice(i, None, clients)), schema_of(table), least) for i in range(clients)
+        cells.count(table.take(slice(i, None, clients)), schema_of(table, least)) for i in range(clients)
     ]
     return Total({name: sum(part[name] for part in parts) for name in parts[0]}, clients)
 
 
 def recoding_of(table: Table, least: int = 5, clients: int = 1):
-    found = cells.Cells.of(total_of(table, least, clients))
+    found = cells.Cells.of(total_of(table, least, clients), least)
     found.check(schema_of(table))
     return found.recoding(schema_of(table))
 
@@ -152,9 +152,9 @@ def test_a_column_of_which_few_values_are_there_is_left_out():
 
 
 def test_what_is_counted_of_large_cells_is_cut_at_the_least_count():
-    counts = cells.count(mixed(COMMON, NUMBERS), schema_of(mixed(COMMON, NUMBERS)), 5)
-    assert counts["classes"].tolist() == [1, 1] and counts["categories"].tolist() == [1, 1, 0, 0, 0]
-    assert np.all(counts["marks"] == 1) and counts["rows"] == 1
+    counts = cells.count(mixed(COMMON, NUMBERS), schema_of(mixed(COMMON, NUMBERS)))
+    assert counts["classes"].tolist() == [5, 5] and counts["categories"].tolist() == [5, 5, 0, 0, 0]
+    assert np.all(counts["marks"] == 5) and counts["rows"] == 10
 
 
 def test_too_few_rows_stop_a_run():

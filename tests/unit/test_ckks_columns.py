@@ -10,14 +10,28 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.coefficients import COLUMNS, DEGREE, PARAMETERS, PRODUCT, pieces, together, unit
-from tacit.crypto.ckks.columns import Cipher, Multiplier, read
+from tacit.crypto.ckks.columns import (
+    COLUMNS,
+    DEGREE,
+    PARAMETERS,
+    PRODUCT,
+    Cipher,
+    Multiplier,
+    pieces,
+    together,
+    unit,
+)
 from tacit.crypto.ckks.parameters import ring_of
+from tacit.crypto.seal import blob as blobs
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
 
 HEADER = 96
 KEY = Secret(os.urandom(32))
+
+
+def read(key_id, blob, *forms):
+    return blobs.read(ring_of(PARAMETERS), key_id, blob, *forms)
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,9 @@ from typing import Literal
 
 import pytest
 
-from tacit.core.component import Component
+from tacit.core.component import Component, Registry
 from tacit.core.errors import ConfigError
 from tacit.core.marks import apply, contribution, find_marked, step
-from tacit.core.registry import Registry
 from tacit.core.settings_group import SettingsGroup
 from tacit.data.preparation import Preparation
 from tacit.methods import METHODS

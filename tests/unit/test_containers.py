@@ -82,6 +82,8 @@ def test_what_the_image_copies_and_installs_is_there():
     assert {"flower", "metrics"} <= {*extras}
     assert json.loads(instructions("ENTRYPOINT")[0]) == ["tacit"]
     assert instructions("USER") == ["tacit"]
+    environment = dict(word.split("=", 1) for word in instructions("ENV")[0].split())
+    assert environment["MPLCONFIGDIR"].startswith("/tmp/"), "the home folder cannot be written to"
     check = json.loads(instructions("HEALTHCHECK")[0].partition("CMD ")[2])
     compile(check[2], "health check", "exec")
 

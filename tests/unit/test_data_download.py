@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.data.download import fetch
+from tacit.data.originals import fetch
 
 BODY = np.random.default_rng(0).bytes(300_000)
 DIGEST = hashlib.sha256(BODY).hexdigest()

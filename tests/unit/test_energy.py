@@ -2,7 +2,7 @@
 
 import pytest
 
-from tacit.ledger.energy import Meter
+from tacit.ledger.cost import Meter
 
 
 def package(folder, number, energy, limit=None, parts=True):

@@ -18,8 +18,8 @@ from tacit.core.party import Party
 from tacit.data.files import load
 from tacit.data.inputs import Inputs
 from tacit.methods.heonn.patches import MAX_REPEATS, draw_features, draw_rows, split_batches
-from tacit.models.ensemble import Ensemble
 from tacit.models.files import load_model
+from tacit.models.onelayer import Ensemble
 from tacit.protections.ckks import CKKSCoordinator
 
 MODES = ("sealed", "paper", "robust")

@@ -1,5 +1,6 @@
 """FederBoost: the same trees whoever holds which rows, and what happens if clients come and go."""
 
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -123,14 +124,32 @@ def told(events, contribution):
     return [e for e in events if isinstance(e, TotalOpened) and e.contribution.startswith(contribution)]
 
 
+def nodes_of(event):
+    """Which nodes an opened total was of, whatever part of its places was summed."""
+    return re.sub(r"_\d_of_8$", "", event.contribution)
+
+
 def test_a_wave_for_each_level_and_few_sums_for_all_buckets():
     events = []
     train(divide(make_rows("softmax"), 4), events=Events(lambda _, event: events.append(event)))
-    opened = [event.contribution for event in told(events, "")]
+    opened = [nodes_of(event) for event in told(events, "")]
     cuts = [name for name in opened if name in ("counts", "labels")]
     assert len(cuts) == 17 <= 40
     assert opened[17:] == ["roots", "histograms_1", "histograms_2"] * 3
     assert len(opened) == SMALL.sums
+
+
+def test_buckets_that_no_value_is_in_are_not_sent():
+    """Columns of three values: four of 64 places hold rows; trees are those of as many buckets as needed."""
+    rng = np.random.default_rng(1)
+    X = rng.integers(0, 3, size=(400, 5)).astype(float)
+    table = Table.of(X, (X[:, 0] + X[:, 1] + rng.integers(0, 2, 400) > 2).astype(int))
+    held, events = divide(table, 4), []
+    wide = train(held, FederBoost(trees=3, depth=3), events=Events(lambda _, event: events.append(event)))
+    assert {event.contribution for event in told(events, "roots")} == {"roots_1_of_8"}
+    assert max(event.values for event in told(events, "histograms")) <= 5 * 64 * 2 / 8 * 2
+    narrow = train(held, FederBoost(trees=3, depth=3, buckets=4))
+    assert_same_trees(wide, narrow)
 
 
 def test_predictions_never_fall_with_a_column_that_they_must_rise_with():
@@ -199,7 +218,7 @@ def learnt(monkeypatch):
         def engine(self, manifest, components):
             with whole(self, manifest, components) as inner:
                 tap = Tap(inner)
-                tap.lose = lambda step, party: lose(step, party, [e.contribution for e in told(events, "")])
+                tap.lose = lambda step, party: lose(step, party, [nodes_of(e) for e in told(events, "")])
                 yield tap
 
         monkeypatch.setattr(Federation, "_engine", engine)
@@ -226,7 +245,7 @@ class TestClientsThatComeAndGo:
             return bool(gone) and party == "client-4"
 
         training, events = learnt(divide(table, 4), lose_for_good, protect=Plain())
-        names = [event.contribution for event in told(events, "")][17:]
+        names = [nodes_of(event) for event in told(events, "")][17:]
         # The total of the third level is over fewer: the second tree starts again, over those that are left.
         assert (
             names
@@ -307,8 +326,11 @@ class TestBadInput:
 
     def test_negative_counts(self):
         table = make_rows("squared")
-        with pytest.raises(QuorumError, match="negative values, and loss = 'poisson' is for counts"):
+        with pytest.raises(
+            QuorumError, match="negative values, and loss = 'poisson' is for counts"
+        ) as caught:
             train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
+        assert caught.value.exit_code == DataError.exit_code
         with pytest.raises(QuorumError, match=r"^counts: "):  # by the first sum of the method
             train(divide(table, 3), FederBoost(trees=1, loss="poisson"))
 

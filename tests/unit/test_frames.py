@@ -147,7 +147,7 @@ class TestPredicting:
                 "column 'age' holds .*string: the model was trained",
             ),
             (lambda f: f.assign(sex="q"), "column 'sex' holds a value that is not among its categories"),
-            (lambda f: f.assign(age=np.inf), "missing or infinite"),
+            (lambda f: f.assign(age=np.inf), "column 'age' holds infinite values: correct or drop"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, model, change, text):

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.core.errors import ConfigError
 from tacit.crypto.bfv.parameters import PRIMES, SMALL, SMALL_BITS, USUAL
-from tacit.crypto.ckks import PARAMETERS, coefficients
+from tacit.crypto.ckks import PARAMETERS, columns
 from tests.attacks.lattice import primal
 
 NOISE = 3.2  # standard deviation of SEAL's noise
@@ -14,7 +14,7 @@ RINGS = {
     **{f"bfv-{bits}": (USUAL, sum(primes)) for bits, primes in PRIMES.items()},
     "bfv-small": (SMALL, SMALL_BITS),
     **{name: (chosen.degree, sum(chosen.prime_bits)) for name, chosen in PARAMETERS.items()},
-    "coefficients": (coefficients.DEGREE, sum(coefficients.PARAMETERS.prime_bits)),
+    "coefficients": (columns.DEGREE, sum(columns.PARAMETERS.prime_bits)),
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ConfigError
 from tacit.core.events import Event, Events, Noted, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.engines import embedded
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.methods.fedavg import FedAvg
@@ -199,3 +200,25 @@ def test_the_share_of_cryptography_and_the_messages_of_each_client() -> None:
         assert sum(cost["per_client"]["messages"]) == each["coordinator→client"] + each["client→coordinator"]
         assert [wave["complete_rounds"] for wave in cost["waves"]][-1] == 2
     assert 0.05 < cost["cryptography_share"] < 0.9
+
+
+def test_it_is_exact_with_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes and messages are those of one process, client by client; CPU time is the workers' own."""
+    monkeypatch.setattr(embedded, "BLOCK", 2)  # so that both workers have clients
+    alone, cost = (
+        Federation.embedded("iris", clients=6, workers=workers)
+        .train(FedAvg(rounds=2), protect="masked", run="one", min_count=1)
+        .ledger.summary()
+        for workers in (0, 2)
+    )
+    named = ("messages", "messages_by_route", "relayed_bytes", "bytes_up", "bytes_down", "failures")
+    counted = ("step", "parties", "replies", "failures", "bytes_up", "bytes_down")
+    assert {name: cost[name] for name in named} == {name: alone[name] for name in named}
+    for name in ("party", "bytes_up", "bytes_down", "messages"):
+        assert cost["per_client"][name] == alone["per_client"][name]
+    for found, expected in zip(cost["waves"], alone["waves"], strict=True):
+        assert {name: found[name] for name in counted} == {name: expected[name] for name in counted}
+        assert found["cpu_clients_s"] > 0
+    assert min(cost["per_client"]["cpu_s"]) > 0
+    assert sum(cost["per_client"]["cpu_s"]) == pytest.approx(cost["cpu_s"]["clients"])
+    assert cost["sum_cpu_s"] == pytest.approx(cost["cpu_s"]["clients"] + cost["cpu_s"]["coordinator"])

@@ -15,6 +15,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.field import random_elements
 from tacit.crypto.masking import (
     CHUNK,
+    GIVEN,
     add_masks,
     advance_chains,
     bind_seeds,
@@ -104,7 +105,8 @@ def test_each_sum_pair_and_ask_has_its_own_seed_and_no_link_leads_back():
     first = SEED.reveal() + bytes(32)  # with two neighbours
     second, given = advance_chains(first)
     third, later = advance_chains(second)
-    pieces = [raw[at : at + 32] for raw in (first, second, third, given, later) for at in (0, 32)]
+    pieces = [raw[at : at + 32] for raw in (first, second, third) for at in (0, 32)]
+    pieces += [raw[at : at + GIVEN] for raw in (given, later) for at in (0, GIVEN)]
     assert len({*pieces}) == 10
     assert advance_chains(first) == (second, given)
     seeds = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn import metrics
 
-from tacit import Federation, FedHEONN, Table
+from tacit import FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import DataError
 from tacit.models.activations import ACTIVATIONS, logistic, softplus
 from tacit.models.onelayer import OneLayer
@@ -154,5 +155,15 @@ def test_rows_of_another_width_are_refused():
     model = FedHEONN().fit(Federation.embedded("iris", clients=3))
     with pytest.raises(DataError, match=r"rows have shape \(2, 3\)"):
         model.predict(np.zeros((2, 3)))
-    with pytest.raises(DataError, match="missing or infinite"):
-        model.predict(np.full((2, 4), np.nan))
+
+
+def test_values_that_are_missing_are_refused_by_the_name_of_their_column():
+    rows = np.zeros((3, 4))
+    rows[1:, 2] = np.nan
+    told = r"column 'petal length \(cm\)' holds missing values: .* missing = 'mean'.*\(2 of 3 rows.* row 2\)"
+    for method in (FedHEONN(), FedAvg(rounds=1)):
+        model = method.fit(Federation.embedded("iris", clients=3), protect="plain")
+        with pytest.raises(DataError, match=told):
+            model.predict(rows)
+        with pytest.raises(DataError, match=told):
+            model.predictions(pa.table(list(rows.T), [column.name for column in model.schema.columns]))

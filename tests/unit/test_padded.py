@@ -124,7 +124,7 @@ class TestSettings:
                 encoding = protection.encoding(layout, clients)
                 assert encoding.code.slots == 110
                 assert 46 <= encoding.code.bits <= 47
-                assert encoding.size <= size
+                assert encoding.bits <= 8 * size
 
     def test_of_which_a_coordinator_could_have_too_many_totals_are_refused(self):
         with pytest.raises(ConfigError, match=r"could have \d+ totals of a sum of 20000 clients"):
@@ -156,7 +156,7 @@ class TestSettings:
         layout = Layout(Field("vector", (3,), 1.0))
         for bits in range(16, 40):
             masked = Masked(bits=bits, opens=opens)
-            assert masked.encoding(layout, clients).size == masked.promises.bytes_per_value
+            assert masked.encoding(layout, clients).bits == 8 * masked.promises.bytes_per_value
 
     def test_promises_say_who_reads_what(self):
         promises = PADDED.promises
@@ -170,3 +170,24 @@ class TestSettings:
         assert promises.proof
         assert not promises.warnings
         assert promises.model.startswith("each client by itself")
+
+
+@pytest.mark.parametrize("bound", [1, 2, 5, 16, 2000, 2048])
+@pytest.mark.parametrize("clients", [2, 5, 16, 64, 65, 20_000])
+def test_a_sum_of_the_largest_counts_does_not_wrap_around(bound, clients):
+    layout = Layout(Field("count", (2,), bound=float(bound), whole=True))
+    encoding = Masked(opens="clients").encoding(layout, clients)
+    one = encoding.write_words(encoding.code.encode(np.array([bound, 0.0]))).astype(object)
+    total = np.array(one * clients % (1 << encoding.bits), encoding.kind)
+    integers = encoding.read_integers(encoding.read_total(total, clients), clients)
+    assert encoding.code.decode(integers).tolist() == [bound * clients, 0]
+
+
+@pytest.mark.parametrize("opens", ["clients", "coordinator"])
+@pytest.mark.parametrize("clients", [3, 10, 1000])
+def test_a_known_total_at_its_end_does_not_wrap_around_by_rounding(opens, clients):
+    encoding = Masked(opens=opens).encoding(Layout(Field("shares", (40,), bound=1.0, total=1.0)), clients)
+    parts = np.random.default_rng(clients).dirichlet(np.ones(clients), 40).T
+    total = sum(encoding.code.encode(part) for part in parts)
+    words = ((total << encoding.shift) & ((1 << encoding.bits) - 1)).astype(encoding.kind)
+    assert np.allclose(encoding.code.decode(encoding.read_integers(words, clients)), 1, atol=1e-5)

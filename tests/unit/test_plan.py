@@ -88,7 +88,7 @@ def test_more_clients_than_rehearse_are_estimated(monkeypatch):
 
 def test_it_says_who_will_see_what_and_warns():
     found = plan(settings_of("iris", 4, "fedavg:1", "plain"))
-    assert any("in the clear" in text for text in found["exposure"])
+    assert any("will see in the clear" in text for text in found["exposure"])
     assert any("hides nothing" in text or "in the clear" in text for text in found["warnings"])
     assert found["undone_by"].startswith("none is needed")
     settings = settings_of("breast_cancer", 5, "fedheonn", "noised")
@@ -96,6 +96,48 @@ def test_it_says_who_will_see_what_and_warns():
         plan(settings)
     rows = replace(settings, protect={"name": "noised", "unit": "row", "epsilon": 2.0})
     assert 0 < plan(rows)["privacy"]["epsilon"] <= 2
+
+
+class TestWarnings:
+    """What a plan warns of, one by one; what cannot work is refused before anything is rehearsed."""
+
+    def warned(self, text, settings):
+        return any(text in warning for warning in plan(settings)["warnings"])
+
+    def test_a_key_that_all_clients_share(self):
+        text = "all clients share one decryption key: the coordinator together with any single client"
+        assert self.warned(text, settings_of("iris", 4, "fedheonn", "bfv"))
+        assert not self.warned(text, settings_of("iris", 4, "fedheonn", "masked"))
+
+    @pytest.mark.parametrize(("fraction", "alone"), [(0.25, True), (1.0, False)])
+    def test_one_client_in_a_total(self, fraction, alone):
+        settings = settings_of("iris", 4, "fedavg:1", "plain")
+        drawn = replace(settings, method={**settings.method, "fraction": fraction})
+        assert self.warned("over one client, and shows that client to whoever sees it", drawn) == alone
+        assert not self.warned("over one client", replace(drawn, protect={"name": "masked"}))
+
+    def test_values_that_do_not_fit_into_a_sum(self, monkeypatch):
+        monkeypatch.setattr(module, "rehearse", None)
+        settings = settings_of("digits", 9_000, "fedheonn", "masked")
+        told = "50 bits a value and 14 guard bits for 9,000 summands exceed 63: use at most 49 bits"
+        with pytest.raises(ConfigError, match=told):
+            plan(replace(settings, protect={"name": "masked", "bits": 50}))
+
+    def test_a_vector_that_does_not_fit_into_one_ciphertext_takes_several(self):
+        def sent(hidden):
+            settings = settings_of("digits", 3, "fedavg:1", "ckks")
+            return plan(replace(settings, method={**settings.method, "hidden": hidden}))["bytes_up"]
+
+        # 75 values for each unit, in rings of 4,096 or more: three times as many values are more ciphertexts.
+        assert sent([150]) > 1.5 * sent([50])
+
+
+@pytest.mark.parametrize("protect", ["masked", "bfv", "shares"])
+def test_it_speaks_of_what_has_not_happened_yet(protect):
+    found = plan(settings_of("iris", 4, "fedheonn", protect))["exposure"]
+    assert len(found) > 3
+    assert all(" will " in text for text in found), found
+    assert not any(f" {verb}" in text for text in found for verb in ("was ", "saw", "received", "relayed"))
 
 
 def test_rows_at_the_sites_are_nothing_to_rehearse_with():

@@ -15,9 +15,8 @@ from tacit.core.errors import DataError, QuorumError, SchemaError
 from tacit.core.shared import Shared, Total
 from tacit.data.agreement import check_rows, introduce
 from tacit.data.arrow import to_table
-from tacit.data.inputs import Inputs
+from tacit.data.inputs import Inputs, Recoding
 from tacit.data.preparation import image_of, value_of
-from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 

@@ -168,6 +168,17 @@ class TestRosters:
         with pytest.raises(ConfigError, match="another key for west: ask that site by another way"):
             update(north.path, home / "roster.json")
 
+    def test_another_roster_of_the_same_revision_is_refused(self, home):
+        north = joined(home, "north")
+        update(north.path, home / "roster.json")  # the one that it has
+        before = {path.name: path.read_bytes() for path in north.path.glob("roster.*")}
+        operator = Operator(home)
+        operator.state.members["south"].active = False
+        operator.save()
+        with pytest.raises(ConfigError, match=r"is revision 2 as this site's roster is, with other sites"):
+            update(north.path, home / "roster.json")
+        assert {path.name: path.read_bytes() for path in north.path.glob("roster.*")} == before
+
     def test_who_has_not_joined_yet_gets_the_newest_roster(self, home):
         add_sites(home, ["east"])
         assert "east" in joined(home, "west").roster.clients

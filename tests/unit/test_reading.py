@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import sqlite3
+import zipfile
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from tacit.data.files import absolute, load
 from tacit.data.inspection import check
 from tacit.data.partition import partition
 from tacit.data.reading import Reading
+from tacit.data.sources import read_sheet
 from tacit.data.table import Table
 from tacit.runs.settings import Settings, usual_partition
 from tacit.runs.tables import DataSettings
@@ -80,6 +83,18 @@ def test_what_is_said_is_not_guessed(file: Any) -> None:
         load(polish, separator="ab")
     with pytest.raises(ConfigError, match=r"decimal = 'x'"):
         load(polish, decimal="x")
+
+
+def test_points_that_may_part_thousands_are_warned_of_with_the_column_and_the_way_out(file: Any) -> None:
+    path = file("age;pay of a year;target\n31;61.000;0\n47;9.500;1\n")
+    (note,) = (note for note in load(path).notes if "thousands" in note)
+    assert note.endswith(
+        "column 'pay of a year' has three digits after each point: if points part thousands, use --decimal , "
+        "--numeric 'pay of a year'"
+    )
+    found = load(path, decimal=",", numeric=["pay of a year"])
+    assert (found.values[:, 1].tolist(), found.notes[1:]) == ([61_000, 9_500], ())
+    assert load(path).values[:, 1].tolist() == [61, 9.5]
 
 
 def test_thousands_are_not_taken_for_fractions(file: Any) -> None:
@@ -484,3 +499,46 @@ def test_a_cell_without_end_is_refused_in_our_words(file: Any) -> None:
 def test_labels_beyond_what_floats_tell_apart_do_not_become_others(file: Any) -> None:
     table = load(file(f"a,target\n1,{10**26}\n2,3\n"), task="classification")
     assert table.classes == (3.0, 1e26)
+
+
+class TestSheetsThatAreNearlyEmpty:
+    """What reads Excel files makes room for every cell up to the last row and column: 17 thousand million."""
+
+    def sheet(self, folder, body, part="xl/worksheets/sheet1.xml"):
+        book = openpyxl.Workbook()
+        book.active.append(["a", "b"])
+        book.save(folder / "plain.xlsx")
+        with zipfile.ZipFile(folder / "plain.xlsx") as plain, zipfile.ZipFile(folder / "a.xlsx", "w") as new:
+            for name in plain.namelist():
+                kept = f"<worksheet><sheetData>{body}</sheetData></worksheet>".encode()
+                new.writestr(name, kept if name == part else plain.read(name))
+        return folder / "a.xlsx"
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            '<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD1048576"><v>1</v></c></row>',
+            "<row><c s=\"a > b\" r='xfd1048576'><v>1</v></c></row>",
+            '<row r="1000000"><x:c\n r = "A1000000"><v>1</v></x:c></row><row r="1"><c r="ZZ1"/></row>',
+            "<row/>" * 2_000 + "<row>" + "<c/>" * 16_000 + "<c><v>1</v></c></row>",
+        ],
+    )
+    def test_they_are_refused_before_anything_is_allocated(self, tmp_path, body):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(DataError, match=r"a\.xlsx: a sheet reaches to row [\d,]+ .*delete the rows and"):
+            load(self.sheet(tmp_path, body))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # kB
+
+    def test_one_value_aside_is_no_reason(self, tmp_path):
+        rows = "".join(f'<row><c t="str"><v>{word}</v></c></row>' for word in ("name", 1, 2))
+        assert self.read_width(self.sheet(tmp_path, rows + '<row><c r="ZZ9"><v>1</v></c></row>')) == 702
+
+    def read_width(self, path):
+        with path.open("rb") as file:
+            return len(read_sheet(file, path.name)[0][0])
+
+    def test_what_is_not_of_excel_is_refused(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as file:
+            file.writestr("content.xml", "<a/>")
+        with pytest.raises(DataError, match=r"a\.xlsx cannot be read as an Excel file"):
+            load(tmp_path / "a.xlsx")

@@ -20,7 +20,7 @@ from reproductions._lines import lines, series
 from reproductions.fedheonn import experiments
 from tacit import bench
 from tacit import reproduce as harness
-from tacit.cli.common import complete_bench, complete_paper
+from tacit.cli.app import complete_bench, complete_paper
 from tacit.cli.progress import OneBar
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.methods import METHODS

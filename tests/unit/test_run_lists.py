@@ -15,8 +15,7 @@ from tacit.core.errors import ConfigError, UnavailableError
 from tacit.core.events import BudgetSpent, Evaluated, Replied, RoundEnded
 from tacit.runs import sinks
 from tacit.runs.compare import compare_page, compare_runs
-from tacit.runs.folder import RunFolder
-from tacit.runs.listing import delete_runs, list_runs
+from tacit.runs.folder import RunFolder, delete_runs, list_runs
 from tacit.runs.sinks import Sinks, check_sinks
 
 
@@ -108,6 +107,7 @@ EVENTS = [
     RoundEnded(1),
     Replied(2, "client-1", bytes_down=10, bytes_up=20, cpu_s=0.5),
     BudgetSpent(2, epsilon=0.25, budget=1.0, delta=1e-5, left=3),
+    BudgetSpent(2, epsilon=0.5, budget=1.0, delta=1e-5, left=3, unit="row"),
     Evaluated("round 2", "test", {"accuracy": 0.75, "round": 2}),
     RoundEnded(2),
     Evaluated("federated", "test", {"accuracy": 0.8, "confusion": [[1]]}),
@@ -135,6 +135,7 @@ def test_tensorboard_reads_what_the_events_told(tmp_path: Path) -> None:
     assert points("test/federated/accuracy") == [(2, pytest.approx(0.8))]
     assert points("cost/bytes_up")[:2] == [(1, 20.0), (2, 40.0)]
     assert points("cost/epsilon")[0] == (2, 0.25)
+    assert points("cost/epsilon_rows")[0] == (2, 0.5)
 
 
 @pytest.mark.slow

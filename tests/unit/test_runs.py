@@ -160,6 +160,21 @@ def test_a_folder_is_made_once(tmp_path: Path) -> None:
         RunFolder.create(str(tmp_path), "one")
 
 
+def test_only_the_owner_reads_a_run(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        found = execute(small(tmp_path, run={"transcript": True}))
+        elsewhere = RunFolder(tmp_path).write("model.json", b"{}")
+    finally:
+        os.umask(before)
+    assert found.folder.path.stat().st_mode & 0o777 == 0o700
+    files = [path for path in found.folder.path.rglob("*") if path.is_file()]
+    assert {"result.json", "events.jsonl", "report.html", "coordinator.bin"} <= {path.name for path in files}
+    assert {path.name for path in files if path.stat().st_mode & 0o077} == set()
+    assert found.folder.path.parent.stat().st_mode & 0o777 == 0o755
+    assert elsewhere.stat().st_mode & 0o777 == 0o644, "where somebody exports to is theirs"
+
+
 def test_latest_is_the_newest_even_within_a_second(tmp_path: Path) -> None:
     for place, name in enumerate(["20260102-000000-f", "20260102-000001-z", "20260102-000001-a"]):
         (tmp_path / name).mkdir()

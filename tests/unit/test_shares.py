@@ -17,16 +17,10 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
+from tacit.protections.secret_sharing.encoding import names_from_bytes, words_from_bytes, words_to_bytes
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    recover_total,
-    words_from_bytes,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, recover_total
 from tacit.protections.secret_sharing.shares import Shares, SharesClient
 
 BOTH = [

@@ -50,7 +50,7 @@ def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A coordinator that was stopped before it wrote a checkpoint knows fewer totals than its clients."""
-    monkeypatch.setattr(client, "_applied", lambda party, components, shared, entry: shared | dict(entry))
+    monkeypatch.setattr(client, "apply_entry", lambda party, components, shared, entry: shared | dict(entry))
     values = {"position": 1, "shared/round": 1}
     ann: Any = SimpleNamespace(id="ann", earlier={}.get, cache={}, state=dict(values))
     entry = Message({"round": 2}).encode()

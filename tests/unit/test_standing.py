@@ -400,8 +400,8 @@ class TestRefusals:
             ({"protect": "ckks", "min_clients": 1}, "min_clients of 2 or more"),
             ({"founders": 0}, "founders is 0: give 1 to 8"),
             ({"founders": 9}, "founders is 9: give 1 to 8"),
-            ({"capacity": 0}, "capacity is 0: give 1 to 16,777,216"),
-            ({"capacity": 1 << 25}, "give 1 to 16,777,216"),
+            ({"capacity": 0}, "capacity is 0: give 1 to 1,048,576"),
+            ({"capacity": 1 << 25}, "give 1 to 1,048,576"),
         ],
     )
     def test_what_cannot_stand(self, federation, tmp_path, settings, text):

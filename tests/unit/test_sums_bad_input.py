@@ -28,10 +28,10 @@ from tacit.crypto.paillier import Packing, add_blobs
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.ckks.schemes import Slotted
+from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
 from tacit.protections.keys.shared_key import SharedKey
-from tacit.protections.paillier import KEY_SERVER, KeyServer, Paillier
-from tacit.protections.ring import Ring
-from tacit.protections.ring.client import RingClient
+from tacit.protections.paillier import Paillier
+from tacit.protections.ring import Ring, RingClient
 from tests.quick import examples, representatives
 
 CLIENTS = [f"client-{index + 1}" for index in range(5)]
@@ -795,7 +795,7 @@ class TestDishonestCoordinator:
         ticket = {"incoming": third["hop"], **self.came_from(scene, "client-3")}
         reply, failure = handed_over(scene, "client-1", ticket)
         assert reply is None
-        assert "OpeningError: running sum of 3 contributions, agreed were at least 4" in failure
+        assert "OpeningError: total over 3 contributions, agreed were at least 4" in failure
         reply, failure = handed_over(scene, "client-2", ticket)
         assert reply is None
         assert "client-2 did not begin lap 1 of sum 1" in failure

@@ -22,7 +22,8 @@ from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.key_relay import WRAPPED
-from tacit.protections.paillier import KEY_SERVER, Paillier
+from tacit.protections.keys.key_server import KEY_SERVER
+from tacit.protections.paillier import Paillier
 from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]

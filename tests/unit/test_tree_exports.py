@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.inspection import permutation_importance
+from typer.testing import CliRunner
 
 from tacit import Federation, FedHEONN
+from tacit.cli.app import app
 from tacit.cli.models import write_model
 from tacit.core.errors import ConfigError
 from tacit.data.inputs import Inputs
@@ -16,6 +19,7 @@ from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.models.predictor import kind_of
 from tacit.models.trees import BoostedTrees
+from tacit.runs.folder import RESULT, RunFolder
 from tests.helpers.grown import COLUMNS, SCHEMAS, random_trees
 from tests.helpers.onnx_rows import onnx_feed
 
@@ -131,6 +135,7 @@ def test_what_has_no_trees_is_not_written_as_xgboosts(tmp_path):
 def test_a_file_of_xgboosts_ends_in_json(tmp_path):
     assert kind_of(tmp_path / "model.json", "xgboost") == "xgboost"
     assert kind_of(tmp_path / "model.json") == "json"
+    assert kind_of(tmp_path / "model.xgboost.json") == "xgboost"
     with pytest.raises(ConfigError, match=r"model\.onnx would hold xgboost"):
         kind_of(tmp_path / "model.onnx", "xgboost")
     with pytest.raises(ConfigError, match=r"models are written as safetensors, onnx, json: end its name so"):
@@ -143,3 +148,15 @@ def test_the_command_writes_xgboosts_format(tmp_path):
     facts = write_model(model, tmp_path / "model.json", "xgboost")
     assert (facts["format"], facts["bytes"]) == ("xgboost", (tmp_path / "model.json").stat().st_size)
     assert xgboost.Booster(model_file=facts["path"]).num_boosted_rounds() == 3
+
+
+def test_each_format_has_a_file_name_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder.create("runs", "a")
+    random_trees("softmax", trees=2)[0].save(folder.path / "model.safetensors")
+    folder.write_json(RESULT, {"run": "a", "method": "federboost", "data": "iris", "protect": "plain"})
+    for kind in ("json", "xgboost"):
+        done = CliRunner().invoke(app, ["export", "a", "--to", kind, "--json"])
+        assert done.exit_code == 0, done.output
+    names = [json.loads(Path(name).read_text()).keys() for name in ("a.json", "a.xgboost.json")]
+    assert "format" in names[0] and "learner" in names[1]

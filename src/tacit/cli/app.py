@@ -1,5 +1,6 @@
 """The ``tacit`` command: every capability, for people and (with ``--json``) for programs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,18 +8,17 @@ import typer
 from rich.text import Text
 
 import tacit
-from tacit.cli.common import Json, Quiet, complete_bench, complete_paper
 from tacit.cli.datasets import data_app
-from tacit.cli.federations import federation_app, new, site_app
+from tacit.cli.federations import audit_app, backup, federation_app, new, restore, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
-from tacit.cli.keeping import audit_app, backup, restore
 from tacit.cli.lists import methods, protections
 from tacit.cli.models import export, predict, sample
 from tacit.cli.operating import coordinator_app, doctor, submit
-from tacit.cli.output import Commands, say, stderr
+from tacit.cli.output import Commands, Json, Quiet, listing, plain_text, say, stderr
 from tacit.cli.past import compare, exposure, runs, show
 from tacit.cli.running import plan, resume, run, survey, tune
 from tacit.cli.standing import fedheonn_app
+from tacit.core.errors import ConfigError
 
 app = typer.Typer(
     cls=Commands,
@@ -53,10 +53,29 @@ for reading in (predict, export):
     app.command(cls=ReadingCommand)(reading)
 for command in (new, methods, protections, resume, runs, show, compare, exposure, sample):
     app.command()(command)
-app.command()(submit)
-app.command()(doctor)
-app.command()(backup)
-app.command()(restore)
+for operating in (submit, doctor, backup, restore):
+    app.command()(operating)
+
+
+def complete_paper() -> list[str]:
+    """Return the names of papers whose tables can be repeated, where there are any."""
+    from tacit.reproduce import papers
+
+    return _list_names(papers)
+
+
+def complete_bench() -> list[str]:
+    """Return the names of the benches, where there are any."""
+    from tacit.bench import chosen
+
+    return _list_names(chosen)
+
+
+def _list_names(choose: Callable[[str], list[str]]) -> list[str]:
+    try:
+        return [*choose("all"), "all"]
+    except ConfigError:  # not in a checkout
+        return []
 
 
 @app.command()
@@ -73,7 +92,6 @@ def reproduce(
 ) -> None:
     """Repeat a paper's experiments: its table beside ours; goes on where it was stopped."""
     from tacit.cli.progress import OneBar
-    from tacit.cli.tables import listing, plain_text
     from tacit.reproduce import columns_of, reproduce_papers
 
     with OneBar(quiet) as bar:
@@ -101,7 +119,6 @@ def bench(
 ) -> None:
     """Measure ours against what users have today, CPU time, in one run."""
     from tacit.bench import COLUMNS, chosen, run_bench
-    from tacit.cli.tables import listing
 
     results = []
     for each in chosen(name):

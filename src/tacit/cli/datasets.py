@@ -6,9 +6,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Quiet, complete_data
 from tacit.cli.flags import GIVEN, ReadingCommand
-from tacit.cli.output import say, say_json, stdout
+from tacit.cli.output import Json, Quiet, complete_data, listing, pairs_table, say, say_json, stdout
 from tacit.core.errors import ConfigError
 
 data_app = typer.Typer(help="Data sets: list them, describe one, check a file, fetch an original.")
@@ -21,7 +20,6 @@ def data_list(context: typer.Context, as_json: Json = False) -> None:
         if as_json:
             raise ConfigError(f"write --json at the end: tacit data {context.invoked_subcommand} … --json")
         return
-    from tacit.cli.tables import listing
     from tacit.data.files import available
 
     found = [msgspec.to_builtins(known) for known in available()]
@@ -35,7 +33,6 @@ def data_describe(
     as_json: Json = False,
 ) -> None:
     """Describe a data set: rows, features, classes, provenance."""
-    from tacit.cli.tables import pairs_table
     from tacit.data.inspection import describe
 
     facts = describe(name, **context.meta[GIVEN].get("data", {}))
@@ -98,13 +95,10 @@ def _show(name: str, result: dict[str, Any], *, details: bool = True) -> None:
             mark = Text(f"{finding['severity']:>12}", styles[finding["severity"]])
             stdout.print(Text.assemble(mark, f"  {where}{finding['text']}"), soft_wrap=True)
     if details and (leaves := result.get("leaves")):
+        named, labels = len(leaves["columns"]), len(leaves["classes"])
         words = sum(map(len, leaves["categories"].values()))
-        text = (
-            f"{len(leaves['columns'])} names of columns, {len(leaves['classes'])} labels, {words} categories"
-        )
-        stdout.print(
-            Text(f"      leaves  what a run may tell others: {text} (--json lists them)"), soft_wrap=True
-        )
+        text = f"{named} names of columns, {labels} labels, {words} categories (--json lists them)"
+        stdout.print(Text(f"      leaves  what a run may tell others: {text}"), soft_wrap=True)
 
 
 @data_app.command("fetch")

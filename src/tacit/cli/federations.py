@@ -1,4 +1,4 @@
-"""Commands about federations: start one, try one out on Flower, and the folder of a site."""
+"""Commands about federations: start one, try one out on Flower, the folder of a site, its log and backups."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,30 +6,32 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Quiet
 from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.models import Kind, write_model
-from tacit.cli.output import say, stderr
+from tacit.cli.output import Json, Quiet, listing, plain_text, say, stderr
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
 site_app = typer.Typer(no_args_is_help=True, help="A site of such a federation.")
+audit_app = typer.Typer(
+    no_args_is_help=True, help="What a site or a coordinator was asked, and what left it."
+)
+Folder = Annotated[Path, typer.Argument(help="Folder of the federation, or of the site.")]
+FEW = ("number", "at", "event", "run")  # facts of a record that have a column of their own
 
 
 def new(
     folder: Annotated[Path, typer.Argument(help="Folder for federation.toml.")], as_json: Json = False
 ) -> None:
     """Start a federation: write a commented TOML file."""
-    from tacit.runs.folder import RunFolder, cannot_write
+    from tacit.runs.folder import RunFolder, writing
     from tacit.runs.keys import template
 
     path = folder / "federation.toml"
     if path.exists():
         raise ConfigError(f"{path} is there already: edit it, or choose another folder")
-    try:
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from None
     RunFolder(folder).write(path.name, template().encode())
     say(as_json, {"path": str(path)}, f"{path}\nrun it with: tacit run {path}")
 
@@ -45,7 +47,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train on a SuperLink and 3 SuperNodes of this machine, beside the same on the embedded engine."""
-    from tacit.cli.common import brief
+    from tacit.cli.output import brief
     from tacit.cli.progress import ProgressBars
     from tacit.cli.tables import beside_table, run_table
     from tacit.deploy.demo import demonstrate
@@ -98,7 +100,6 @@ def site_budget(
     folder: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: Json = False
 ) -> None:
     """Show what noise has cost a site's rows, run by run and in all."""
-    from tacit.cli.tables import listing
     from tacit.engines.sitefolder import SiteFolder
 
     site = SiteFolder(folder)
@@ -127,3 +128,80 @@ def export_site(
     chosen, model = learnt(SiteFolder(folder), run)
     facts = write_model(model, to, kind)
     say(as_json, {"run": chosen, **facts}, Text(f"{to}: the model of run {chosen}, as {facts['format']}"))
+
+
+@audit_app.command("show")
+def show_log(
+    folder: Folder,
+    run: Annotated[str | None, typer.Option(help="Only records of this run.")] = None,
+    event: Annotated[str | None, typer.Option(help="Only records of this kind, such as refused.")] = None,
+    last: Annotated[int, typer.Option(help="How many of the last records; 0 for all.")] = 40,
+    as_json: Json = False,
+) -> None:
+    """Show records: who asked what, what left, under which protection, and by which policy."""
+    from tacit.engines.audit import AuditLog
+
+    if last < 0:
+        raise ConfigError(f"--last is {last}: give how many records to show, or 0 for all")
+    wanted = {"run": run, "event": event}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    found = [
+        record
+        for record in AuditLog(folder).records()
+        if all(record.get(name) == value for name, value in given.items())
+    ][-last:]
+    rows = [
+        {**record, "facts": plain_text({k: v for k, v in record.items() if k not in FEW})} for record in found
+    ]
+    say(as_json, {"folder": str(folder), "records": found}, listing(rows, (*FEW, "facts")))
+
+
+@audit_app.command("verify")
+def verify_log(
+    folder: Folder,
+    noted: Annotated[
+        str | None,
+        typer.Option(help="NUMBER:DIGEST that this command printed before."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that no record was changed, moved, cut off or put back; print the end, to note it elsewhere."""
+    from tacit.engines.audit import AuditLog, End
+
+    before = None
+    if noted is not None:
+        number, _, digest = noted.partition(":")
+        if not number.isdigit() or len(digest) != 64:
+            raise ConfigError(f"--noted is '{noted}': give NUMBER:DIGEST, as this command printed it")
+        before = End(int(number), digest)
+    end = AuditLog(folder).verify(before)
+    found = {"folder": str(folder), "whole": True, "records": end.number, "end": f"{end.number}:{end.digest}"}
+    say(as_json, found, f"records: {end.number}, whole", Text(f"note elsewhere: {found['end']}"))
+
+
+def backup(
+    folder: Folder,
+    to: Annotated[Path, typer.Option(help="File to write; it must not be there.")],
+    as_json: Json = False,
+) -> None:
+    """Write a coordinator's or a site's folder into one file, also while it runs; its key is left out."""
+    from tacit.deploy.backup import back_up
+
+    found = back_up(folder, to)
+    away = f"keep {found['unlock']}, which unlocks it, elsewhere: it is not in the backup"
+    say(as_json, found, f"{to}: {found['files']} files, {found['bytes']:,} bytes", away)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="Backup to restore.")],
+    to: Annotated[Path, typer.Option(help="Folder to make; it must not be there.")],
+    unlock: Annotated[Path | None, typer.Option(help="File with its key; else TACIT_UNLOCK.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a coordinator's or a site's folder of a backup; nothing is overwritten."""
+    from tacit.deploy.backup import restore as put_back
+
+    found = put_back(file, to, unlock)
+    say(as_json, found, f"{to}: {found['files']} files, as of {found['made']}")
+    for text in () if as_json else found["warnings"]:
+        stderr.print(Text(f"warning: {text}"), soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from tacit.cli.common import complete_data
+from tacit.cli.output import complete_data
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ class ReadingCommand(SettingsCommand):
 
 
 def _flag(key: Key) -> TyperOption:
-    """Return the flag of a setting, with its description as help."""
-    from tacit.runs.keys import choices, describe
-    from tacit.runs.repeat import toml_value
+    from tacit.runs.keys import choices, describe, toml_value
 
     option, words = key.option, choices(key.option)
     kind = {"int": int, "float": float, "bool": bool}.get(option.type.removesuffix(" | None"), str)

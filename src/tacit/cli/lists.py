@@ -5,17 +5,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json
-from tacit.cli.output import say
+from tacit.cli.output import Json, listing, pairs_table, say
 
 Name = Annotated[str | None, typer.Argument(help="Which one, with all its options.")]
 
 
 def methods(name: Name = None, as_json: Json = False) -> None:
     """List the methods, or describe one with its options."""
-    from tacit.cli.tables import listing, pairs_table
     from tacit.methods import METHODS
-    from tacit.runs.page.exposure import seen_by
+    from tacit.runs.page.context import seen_by
 
     found: list[dict[str, Any]] = [
         {
@@ -43,9 +41,8 @@ def methods(name: Name = None, as_json: Json = False) -> None:
 def protections(name: Name = None, as_json: Json = False) -> None:
     """List the protections, or describe one with its promises and options."""
     from tacit.cli.promises import changed, described
-    from tacit.cli.tables import listing, pairs_table
     from tacit.protections import PROTECTIONS
-    from tacit.runs.page.exposure import promise_lines
+    from tacit.runs.page.context import promise_lines
 
     found = described([PROTECTIONS.get(name).registered_name()] if name else PROTECTIONS)
     heads = {"name": "protection", "opens": "totals open at", "summary": "what it is"}
@@ -66,9 +63,7 @@ def _title(part: dict[str, Any]) -> Text:
 
 
 def _options(part: dict[str, Any]) -> Any:
-    from tacit.cli.tables import listing
-    from tacit.runs.keys import describe
-    from tacit.runs.repeat import flag_text
+    from tacit.runs.keys import describe, flag_text
 
     rows = [
         {

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.common import Json, Out, RunName, check_absent, complete_run
 from tacit.cli.flags import GIVEN
-from tacit.cli.output import say, say_json
+from tacit.cli.output import Json, Out, RunName, check_absent, complete_run, say, say_json
 from tacit.cli.past import find_run
 from tacit.core.errors import ConfigError
 from tacit.core.text import visible

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Quiet
 from tacit.cli.federations import federation_app, site_app
 from tacit.cli.flags import GIVEN, ReadingCommand
-from tacit.cli.output import say, stderr
+from tacit.cli.output import Json, Quiet, listing, say, stderr
 from tacit.core.errors import ConfigError, UnavailableError
 
 coordinator_app = typer.Typer(no_args_is_help=True, help="The coordinator of a federation on Flower.")
@@ -124,7 +123,6 @@ def rotate_certificate(folder: Folder, as_json: Json = False) -> None:
 @federation_app.command("status")
 def show_status(folder: Folder, as_json: Json = False) -> None:
     """Show who takes part, who is connected, and what sites told of their rows and policy."""
-    from tacit.cli.tables import listing
     from tacit.deploy.operate import status
 
     found = status(folder)
@@ -164,13 +162,9 @@ def doctor(folder: Folder, as_json: Json = False) -> None:
 
     found = as_rows(examine(folder))
     fine = all(row["fine"] for row in found)
+    verdicts = {True: ("ok    ", "green"), False: ("wrong ", "red")}
     marks = [
-        Text.assemble(
-            ("ok    " if row["fine"] else "wrong ", "green" if row["fine"] else "red"),
-            (f"{row['what']:<12}", "cyan"),
-            row["text"],
-        )
-        for row in found
+        Text.assemble(verdicts[row["fine"]], (f"{row['what']:<12}", "cyan"), row["text"]) for row in found
     ]
     say(as_json, {"fine": fine, "findings": found}, *marks)
     if not fine:
@@ -219,11 +213,8 @@ def request_site(
     from tacit.deploy.provision import request
 
     path = request(folder, name)
-    say(
-        as_json,
-        {"request": str(path), "folder": str(folder)},
-        f"send {path} to the operator; it is not secret",
-    )
+    found = {"request": str(path), "folder": str(folder)}
+    say(as_json, found, f"send {path} to the operator; it is not secret")
 
 
 @site_app.command("join", cls=ReadingCommand)
@@ -262,11 +253,8 @@ def update_site(
     from tacit.deploy.provision import update
 
     found, revision = update(folder, roster)
-    say(
-        as_json,
-        {"revision": revision, "sites": [*found.clients]},
-        f"revision {revision}: {', '.join(found.clients)}",
-    )
+    told = {"revision": revision, "sites": [*found.clients]}
+    say(as_json, told, f"revision {revision}: {', '.join(found.clients)}")
 
 
 def submit(

@@ -1,20 +1,25 @@
-"""What the command says: one JSON object or tables on stdout, everything else on stderr."""
+"""What commands have in common: what they say, some arguments, and what a shell may complete.
+
+One JSON object or tables go to stdout, everything else to stderr.
+"""
 
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from tacit.core.errors import TacitError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.text import visible
 
 UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -64,6 +69,52 @@ def say(as_json: bool, value: Any, *shown: RenderableType) -> None:
         return
     for part in shown:
         stdout.print(part, soft_wrap=isinstance(part, str | Text), highlight=False)
+
+
+def make_table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """Make a table whose first columns hold words, and the others numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(words):
+        style = None if place else "cyan"
+        table.add_column(heading, style=style, overflow="fold", no_wrap=heading in ("run", "who"))
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def listing(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | Mapping[str, str]) -> Table:
+    """Make a plain table of mappings; columns are keys, with headings if they are others."""
+    heads = columns if isinstance(columns, Mapping) else {key: key for key in columns}
+    table = make_table(heads.values())
+    table.show_header = any(heads.values())
+    for row in rows:
+        cells = (row.get(key) for key in heads)
+        table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))
+    return table
+
+
+def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Set names beside what they stand for, without a heading."""
+    return listing([{"key": key, "value": value} for key, value in pairs], {"key": "", "value": ""})
+
+
+def plain_text(value: Any) -> str:
+    """Write a value as people read it.
+
+    >>> plain_text(True), plain_text(13611), plain_text(47.44441), plain_text({"no": 1000, "yes": 2})
+    ('yes', '13,611', '47.44', 'no: 1,000, yes: 2')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {plain_text(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain_text, value))
+    return str(value)
 
 
 def tell(kind: str, text: str, code: int, *, as_json: bool) -> int:
@@ -116,3 +167,38 @@ def _in_our_words(text: str, error: Any) -> str:
     text = text.replace(" (env var: 'None')", "").rstrip()
     path = error.ctx.command_path.split()[1:] if error.ctx else ()  # its first word is however it was called
     return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{' '.join(['tacit', *path])} --help`"
+
+
+def complete_data() -> list[str]:
+    """Return the names of data sets; of these, the shell offers those that begin as was typed."""
+    from tacit.data.files import available
+
+    return [known.name for known in available()]
+
+
+def complete_run() -> list[str]:
+    """Return the names of the runs in the usual folder."""
+    return ["latest", *sorted(path.parent.name for path in Path("runs").glob("*/result.json"))]
+
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no warnings.")]
+RunName = Annotated[
+    str, typer.Argument(help="Id or folder of a run; 'latest' is the newest.", autocompletion=complete_run)
+]
+Out = Annotated[str, typer.Option(help="Folder of run folders.")]
+PLOTS = ("skew", "rounds", "curves", "residuals")
+
+
+def check_absent(file: Path | None) -> None:
+    """Refuse to write over a file that is there."""
+    if file is not None and file.exists():
+        raise ConfigError(f"{file} is there already: choose another file with --to")
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a result what only plots need."""
+    short = {key: value for key, value in result.items() if key not in PLOTS}
+    if "ledger" in short:
+        short["ledger"] = {key: value for key, value in short["ledger"].items() if key != "per_client"}
+    return short

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Out, RunName, brief, check_absent
-from tacit.cli.output import say, stderr
+from tacit.cli.output import Json, Out, RunName, brief, check_absent, listing, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False)
     """Show who saw what in a run: about whom, in which form, over how many clients. Worst first."""
     from tacit.cli.tables import exposure_table
     from tacit.ledger.sentences import sentences
-    from tacit.runs.page.exposure import seen_by
+    from tacit.runs.page.context import seen_by
 
     folder = find_run(name, out)
     result = folder.result()
@@ -64,8 +63,7 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first; choose some, and delete them if asked to."""
-    from tacit.cli.tables import listing
-    from tacit.runs.listing import delete_runs, list_runs
+    from tacit.runs.folder import delete_runs, list_runs
 
     wanted = {"method": method, "data": data, "protect": protect}
     if delete and not (names or state or any(wanted.values())):
@@ -89,7 +87,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs: what differs, scores, costs and who saw what, side by side."""
-    from tacit.cli.tables import listing
     from tacit.runs.compare import PARTS, compare_page, compare_runs, rows_of
     from tacit.runs.folder import RunFolder
 

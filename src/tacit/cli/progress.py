@@ -8,16 +8,7 @@ from rich import progress
 from rich.text import Text
 
 from tacit.cli.output import stderr
-from tacit.core.events import (
-    Evaluated,
-    Event,
-    Noted,
-    Replied,
-    RoundEnded,
-    RunStarted,
-    WaveEnded,
-    WaveStarted,
-)
+from tacit.core import events
 from tacit.ledger.sentences import step_words
 from tacit.runs.page.units import time_text
 
@@ -83,30 +74,30 @@ class ProgressBars(_Bars):
         self._score = ""
         self._began: tuple[float, int] | None = None  # when the first round ended, and its number
 
-    def __call__(self, number: int, event: Event) -> None:
+    def __call__(self, number: int, event: events.Event) -> None:
         """Draw what an event tells."""
         match event:
-            case Replied():
+            case events.Replied():
                 # A hundred updates per bar are plenty, with 20,000 clients too.
                 self._replies += 1
                 if self._replies % self._step == 0 and self._rounds is None:
                     self._bars.update(self._task, completed=self._before + self._replies)
-            case RunStarted():
+            case events.RunStarted():
                 self._clients, self._rounds, self._began = event.clients, None, None
                 if event.rounds:
                     self._bars.start()
                     self._rounds = self._bars.add_task("round 1", total=event.rounds, left="")
-            case WaveStarted() if self._rounds is None:
+            case events.WaveStarted() if self._rounds is None:
                 self._started(event)
-            case WaveEnded() if self._rounds is None:
+            case events.WaveEnded() if self._rounds is None:
                 self._before += event.replies + event.failures
                 self._bars.update(self._task, completed=self._before)
-            case Evaluated() if event.model.startswith("round "):
+            case events.Evaluated() if event.model.startswith("round "):
                 shown = [f", {name} {event.scores[name]:.4f}" for name in SHOWN if name in event.scores]
                 self._score = shown[0] if shown else ""
-            case RoundEnded() if self._rounds is not None:
+            case events.RoundEnded() if self._rounds is not None:
                 self._ended(event.round, self._rounds)
-            case Noted(level="warning") if not self._quiet:
+            case events.Noted(level="warning") if not self._quiet:
                 self._warn(event)
 
     def _ended(self, done: int, task: progress.TaskID) -> None:
@@ -118,7 +109,7 @@ class ProgressBars(_Bars):
         left = f"about {time_text(each * (total - done))} left" if done < total else ""
         self._bars.update(task, completed=done, description=f"round {done}{self._score}", left=left)
 
-    def _started(self, event: WaveStarted) -> None:
+    def _started(self, event: events.WaveStarted) -> None:
         self._step, self._replies = max(1, event.parties // 100), 0
         if event.sum is not None and event.sum == self._sum:
             self._bars.update(self._task, total=max(self._clients, self._before + event.parties))
@@ -127,7 +118,7 @@ class ProgressBars(_Bars):
         self._task = self._bars.add_task(step_words(event.step), total=event.parties, left="")
         self._sum, self._before = event.sum, 0
 
-    def _warn(self, event: Noted) -> None:
+    def _warn(self, event: events.Noted) -> None:
         if event.text not in self._said:
             self._said.add(event.text)
             text = Text.assemble(("warning", "yellow"), f" ({event.about}): {event.text}")

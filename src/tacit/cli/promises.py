@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tacit.core.promises import Promises
 from tacit.core.protection import Protection
 from tacit.protections import PROTECTIONS
-from tacit.runs.page.exposure import promise_lines
+from tacit.runs.page.context import promise_lines
 
 
 def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:

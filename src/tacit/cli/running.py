@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tacit.cli.common import Json, Out, Quiet, RunName, brief
 from tacit.cli.flags import GIVEN, File, read_auto, read_settings, read_survey
-from tacit.cli.output import say, stderr
+from tacit.cli.output import Json, Out, Quiet, RunName, brief, listing, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,7 +92,6 @@ def tune(
     The central test set is never looked at. With --engine flower the sites' own rows are learnt from.
     """
     from tacit.cli.progress import OneBar
-    from tacit.cli.tables import listing
 
     settings = read_settings(context, file)
     engine = "tacit.deploy.launch" if settings.run.engine == "flower" else "tacit.runs.tune"
@@ -141,8 +139,7 @@ def survey(
     has methods, protect and seeds as well, and its table survey.options.NAME the options of a method.
     """
     from tacit.cli.progress import OneBar
-    from tacit.cli.tables import listing
-    from tacit.runs.page.survey import TEXTS
+    from tacit.runs.page.survey import COSTS
     from tacit.runs.recommendation import Needs
     from tacit.runs.survey import survey as surveyed
 
@@ -171,7 +168,7 @@ def survey(
     columns = {"method": "method", "protect": "protect", "score": found["measure"], **shown}
     columns |= {"note": "note"} if any(row["note"] for row in found["rows"]) else {}
     ranked = sorted(found["rows"], key=lambda row: -(row.get("score") or -1.0))
-    texts = [row | {name: TEXTS[name](row.get(name)) for name in shown} for row in ranked]
+    texts = [row | {name: COSTS[name][1](row.get(name)) for name in shown} for row in ranked]
     page = f"{found['folder']}/survey.html"
     say(as_json, found, listing(texts, columns), f"\n{found['recommendation']}\n\npage: {page}")
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from rich.text import Text
 
-from tacit.cli.common import Json, check_absent
-from tacit.cli.flags import EXTRA, SettingsCommand, read_tables
-from tacit.cli.output import say, stderr
+from tacit.cli.flags import EXTRA, GIVEN, SettingsCommand, read_tables
+from tacit.cli.output import Json, check_absent, say, stderr
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tacit.core.events import Events
     from tacit.federation import Federation
     from tacit.runs.keys import Key
+    from tacit.runs.settings import Settings
     from tacit.standing import Receipt, Standing
 
 fedheonn_app = typer.Typer(
@@ -38,6 +42,7 @@ class StartCommand(SettingsCommand):
     base: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "partition": {"name": "iid", "clients": 20},
         "method": {"name": "fedheonn"},
+        "protect": {"name": "bfv"},  # masks go with each batch, and totals that clients open would not stand
     }
 
     def has(self, key: Key) -> bool:
@@ -51,29 +56,36 @@ def start(
     state: State,
     founders: Annotated[int | None, typer.Option(help="Clients that settle schema and scale; all.")] = None,
     capacity: Annotated[int | None, typer.Option(help="Changes that an encrypted total can take.")] = None,
+    federation: Annotated[
+        Path | None, typer.Option(help="Folder of a provisioned federation: its sites, with their own rows.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Settle schema, scale and keys with the first clients; nothing is learnt yet.
 
     Options of method, protection and partition are flags as well: --lam 0.01, --alpha 0.3.
     """
-    from tacit.data.files import absolute, is_path
-    from tacit.runs.settings import Settings, merged
+    from tacit.runs.settings import Settings
     from tacit.standing import Standing, read
 
-    settings = Settings.from_tables(read_tables(context, StartCommand.base, context.args))
-    named = (settings.data.name,) if isinstance(settings.data.name, str) else settings.data.name
-    lasting = [absolute(each) if is_path(each) or Path(each).is_dir() else each for each in named]
-    tables = merged(settings.as_tables(), {"data": {"name": lasting if len(lasting) > 1 else lasting[0]}})
-    with Standing.start(
-        state,
-        _federation(tables),
-        **settings.training(),
-        founders=founders,
-        capacity=capacity,
-        settings=tables,
-    ) as standing:
-        for warning in standing.components.protection.promises.warnings:
+    given = read_tables(context, StartCommand.base, context.args)
+    if federation is not None:
+        given = _at_sites(federation, given, {*context.meta[GIVEN]})
+    settings = Settings.from_tables(given)
+    tables = settings.as_tables() if federation is not None else _lasting(settings)
+    with (
+        _connected(tables, as_json) as (parties, events),
+        Standing.start(
+            state,
+            parties,
+            **settings.training(),
+            founders=founders,
+            capacity=capacity,
+            settings=tables,
+            events=events,
+        ) as standing,
+    ):
+        for warning in standing.components.protection.promises.warnings if federation is None else ():
             stderr.print(f"warning: {warning}", soft_wrap=True)
     say(as_json, read(state)[0], f"{state}: the federation stands; add clients to it")
 
@@ -85,14 +97,18 @@ def add(
     everyone: Annotated[bool, typer.Option("--all", help="All clients that have not withdrawn.")] = False,
     rows: Annotated[str | None, typer.Option(help="Part of their rows, such as 0:100.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the contribution.")] = None,
+    more: Annotated[
+        bool, typer.Option("--more", help="Rows that sites have now and had not before.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Let clients contribute; a repeat is acknowledged and not added."""
-    with _opened(state) as standing:
+    with _opened(state, as_json) as standing:
         chosen = standing.willing() if everyone else (clients or [])
         if not chosen or (name and len(chosen) > 1):
             raise ConfigError("name the clients that contribute, or --all; a --name is for one of them")
-        _say_receipts(as_json, standing.add(chosen, rows=_rows(rows), name=name))
+        receipts = standing.add(chosen, rows=_rows(rows), name=name, more=more)
+    _say_receipts(as_json, receipts)
 
 
 @fedheonn_app.command()
@@ -105,8 +121,9 @@ def withdraw(
     as_json: Json = False,
 ) -> None:
     """Take contributions back: the model becomes one that never saw them."""
-    with _opened(state) as standing:
-        _say_receipts(as_json, standing.change(withdraw=given, add=also or ()))
+    with _opened(state, as_json) as standing:
+        receipts = standing.change(withdraw=given, add=also or ())
+    _say_receipts(as_json, receipts)
 
 
 @fedheonn_app.command()
@@ -119,12 +136,18 @@ def weights(
     from tacit.models.predictor import kind_of
     from tacit.standing import Standing, read
 
+    tables = read(state)[1]
+    if _is_deployed(tables):
+        if to is not None:
+            raise ConfigError("the model is at the sites: leave --to out, and export it there")
+        _open_at_sites(state, as_json)
+        return
     if to is not None:  # refused before anything opens
         kind_of(to)
         check_absent(to)
         if not to.absolute().parent.is_dir():
             raise ConfigError(f"{to.parent} is no folder: choose another place with --to")
-    federation = _federation(read(state)[1])
+    federation = _federation(tables)
     with Standing.open(state, federation) as standing:
         model: Any = standing.weights()
         shown: dict[str, Any] = standing.status()
@@ -150,7 +173,7 @@ def status(state: State, as_json: Json = False) -> None:
 @fedheonn_app.command()
 def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Make a coordinator for a group of clients of the same federation."""
-    with _opened(state) as standing:
+    with _opened(state, as_json, connect=False) as standing:
         standing.branch(new)
     say(as_json, {"state": str(new)}, f"{new}: add this group's clients there, then merge it")
 
@@ -158,7 +181,7 @@ def branch(state: State, new: Annotated[Path, typer.Argument()], as_json: Json =
 @fedheonn_app.command()
 def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json = False) -> None:
     """Take over all that another coordinator of the same federation holds."""
-    with _opened(state) as standing:
+    with _opened(state, as_json, connect=False) as standing:
         count = standing.merge(other)
         say(as_json, standing.status() | {"merged": count}, f"{count} contributions taken over")
 
@@ -166,15 +189,84 @@ def merge(state: State, other: Annotated[Path, typer.Argument()], as_json: Json 
 @fedheonn_app.command()
 def end(state: State, as_json: Json = False) -> None:
     """Accept no more changes; weights can still be asked for."""
-    with _opened(state) as standing:
+    with _opened(state, as_json, connect=False) as standing:
         standing.end()
         say(as_json, standing.status(), f"{state}: no more changes are accepted")
 
 
-def _opened(state: Path) -> Standing:
+def _open_at_sites(state: Path, as_json: bool) -> None:
+    with _opened(state, as_json) as standing:
+        found, shown = standing.open_at_sites(), standing.status()
+    for site, reason in found.failures.items():
+        stderr.print(Text(f"warning: {site} has no model of this total: {reason}"), soft_wrap=True)
+    shown |= {"model": found.digest, "holders": found.holders, "failures": found.failures}
+    told = f"model {found.digest[:16]} from {shown['clients']} clients, at {', '.join(found.holders)}"
+    say(as_json, shown, f"{told}: each takes it out with `tacit site export`")
+
+
+@contextmanager
+def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Standing]:
+    """Open a state, and reach its sites unless that is not needed."""
     from tacit.standing import Standing, read
 
-    return Standing.open(state, _federation(read(state)[1]))
+    with (
+        _connected(read(state)[1], as_json, connect=connect) as (federation, events),
+        Standing.open(state, federation, events) as standing,
+    ):
+        yield standing
+
+
+@contextmanager
+def _connected(
+    tables: dict[str, Any], as_json: bool, *, connect: bool = True
+) -> Iterator[tuple[Federation, Events]]:
+    """Return the federation of some settings, and events that tell how far it is where that takes a while."""
+    from tacit.core.events import Events
+
+    if not _is_deployed(tables):
+        yield _federation(tables), Events()
+        return
+    from tacit.cli.progress import ProgressBars
+    from tacit.deploy.federation import DeployedFederation
+    from tacit.deploy.launch import leading
+    from tacit.engines.sitefolder import SiteFolder
+    from tacit.runs.settings import Settings
+
+    settings = Settings.from_tables(tables)
+    if not connect:
+        yield DeployedFederation(settings, SiteFolder(settings.flower.coordinator)), Events()
+        return
+    with ProgressBars(as_json and not stderr.is_terminal) as bars, leading(settings, os.environ) as found:
+        yield found, Events(bars)
+
+
+def _is_deployed(tables: Mapping[str, Any]) -> bool:
+    return bool(tables["run"]["engine"] == "flower")
+
+
+def _at_sites(folder: Path, given: dict[str, Any], tables: set[str]) -> dict[str, Any]:
+    """Return the settings of a federation of sites, which have rows of their own."""
+    from tacit.deploy.provision import Operator, run_tables
+
+    if odd := sorted(tables & {"data", "partition"}):
+        raise ConfigError(
+            f"flags of [{odd[0]}] say which rows are divided here, and sites bring their own: leave out "
+            "these, or --federation"
+        )
+    Operator(folder)  # refuses what is no federation's folder
+    return run_tables(
+        folder, {name: table for name, table in given.items() if name not in ("data", "partition")}
+    )
+
+
+def _lasting(settings: Settings) -> dict[str, Any]:
+    """Return settings by which the same rows are found from another folder, too."""
+    from tacit.data.files import absolute, is_path
+    from tacit.runs.settings import merged
+
+    named = (settings.data.name,) if isinstance(settings.data.name, str) else settings.data.name
+    lasting = [absolute(each) if is_path(each) or Path(each).is_dir() else each for each in named]
+    return merged(settings.as_tables(), {"data": {"name": lasting if len(lasting) > 1 else lasting[0]}})
 
 
 def _federation(tables: dict[str, Any]) -> Federation:

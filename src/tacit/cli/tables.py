@@ -1,12 +1,13 @@
 """Tables that people read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli.output import make_table, pairs_table, plain_text
 from tacit.ledger.sentences import exposes_one, saw
 from tacit.runs.page.costs import time_facts, traffic_facts
 from tacit.runs.page.units import decimal, energy_text, size_text, time_text
@@ -27,7 +28,9 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
     """Lay a run out in two tables: what was learnt, and what it cost."""
     data = "the sites' own rows" if result["partition"] is None else result["data"]
     clients = f"{result.get('clients', '?'):,} clients"
-    facts = (clients, result["partition"], result["protect"], f"seed {result['seed']}")
+    opens = result.get("settings", {}).get("protect", {}).get("opens")
+    protect = f"{result['protect']} --opens {opens}" if opens else result["protect"]
+    facts = (clients, result["partition"], protect, f"seed {result['seed']}")
     title = f"{result['method']} on {data}, {', '.join(str(fact) for fact in facts if fact)}"
     seen = saw(result["exposure"]) if "exposure" in result else result["promises"]["sees"]["coordinator"]
     told = Text.assemble(("the coordinator saw  ", "cyan"), (seen, "yellow"))
@@ -56,14 +59,10 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
         "epsilon of a round": decimal(epsilon) if epsilon else None,
         "undone by": found["undone_by"],
     }
-    table = _table(("", ""), ())
-    for name, text in facts.items():
-        if text is not None:
-            table.add_row(Text(name, style="cyan"), Text(text))
-    title = (
-        f"{found['method']} under {found['protect']}, {found['clients']:,} clients, {found['rows']:,} rows"
-    )
-    return Group(Text(title, style="bold"), table, *map(Text, found["exposure"]))
+    table = pairs_table((name, text) for name, text in facts.items() if text is not None)
+    held = f"{found['clients']:,} clients, {found['rows']:,} rows"
+    title = Text(f"{found['method']} under {found['protect']}, {held}", style="bold")
+    return Group(title, table, *map(Text, found["exposure"]))
 
 
 ABOUT = {
@@ -76,7 +75,7 @@ ABOUT = {
 
 def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """List who saw what, worst first; what was never a secret in one line."""
-    table = _table(("who", "what", "about", "class"), ("over", "times", "bytes"))
+    table = make_table(("who", "what", "about", "class"), ("over", "times", "bytes"))
     table.add_column("open")
     for row in rows:
         if row["class"] != "public":
@@ -90,7 +89,7 @@ def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def _scores(result: Mapping[str, Any]) -> Table:
     scores, measures = result["scores"], _measures(result)
-    table = _table(("model",), measures.values())
+    table = make_table(("model",), measures.values())
     rows = {words: scores[key] for key, words in MODELS.items() if key in scores}
     if constant := next((found["baseline"] for found in scores.values() if found.get("baseline")), None):
         rows["majority class" if "accuracy" in constant else "mean of the targets"] = constant
@@ -103,17 +102,6 @@ def _measures(result: Mapping[str, Any]) -> dict[str, str]:
     return CLASSIFICATION if result.get("r2") is None else REGRESSION
 
 
-def _table(words: Iterable[str], numbers: Iterable[str] = ()) -> Table:
-    """Make a table whose first columns hold words, and the others numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for place, heading in enumerate(words):
-        style = None if place else "cyan"
-        table.add_column(heading, style=style, overflow="fold", no_wrap=heading in ("run", "who"))
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 def _costs(result: Mapping[str, Any]) -> Table:
     table = Table.grid("", "", "", padding=(0, 2, 0, 0))
     table.columns[0].style, table.columns[1].justify, table.columns[2].style = "cyan", "right", "dim"
@@ -124,45 +112,10 @@ def _costs(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def listing(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | Mapping[str, str]) -> Table:
-    """Make a plain table of mappings; columns are keys, with headings if they are others."""
-    heads = columns if isinstance(columns, Mapping) else {key: key for key in columns}
-    table = _table(heads.values())
-    table.show_header = any(heads.values())
-    for row in rows:
-        cells = (row.get(key) for key in heads)
-        table.add_row(*(Text("–", "dim") if cell is None else Text(plain_text(cell)) for cell in cells))
-    return table
-
-
-def pairs_table(pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Set names beside what they stand for, without a heading."""
-    return listing([{"key": key, "value": value} for key, value in pairs], {"key": "", "value": ""})
-
-
-def plain_text(value: Any) -> str:
-    """Write a value as people read it.
-
-    >>> plain_text(True), plain_text(13611), plain_text(47.44441), plain_text({"no": 1000, "yes": 2})
-    ('yes', '13,611', '47.44', 'no: 1,000, yes: 2')
-    """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {plain_text(part)}" for key, part in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(plain_text, value))
-    return str(value)
-
-
 def beside_table(run: Mapping[str, Any]) -> RenderableType:
     """Compare the same job on the embedded engine and on Flower."""
     embedded, flower = _beside(run["embedded"]), _beside(run["flower"])
-    table = _table(("",), ("embedded", "Flower"))
+    table = make_table(("",), ("embedded", "Flower"))
     for heading, cell in embedded.items():
         table.add_row(heading, cell, flower[heading])
     apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
@@ -171,7 +124,6 @@ def beside_table(run: Mapping[str, Any]) -> RenderableType:
 
 
 def _beside(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is compared of one engine."""
     waves = result["ledger"]["waves"]
     return {
         **{heading: decimal(result.get(key), 4) for key, heading in _measures(result).items()},

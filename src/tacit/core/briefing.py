@@ -75,7 +75,6 @@ class Briefing:
         return {**write_log(first, self.log[first - 1 :]), **self.roll.write()}
 
     def _news(self, party: str) -> dict[str, Any]:
-        """Return what this party has to be told before it can take a step."""
         known = self.known.get(party)
         if known is None and self.schema is None:
             return {}

@@ -6,6 +6,7 @@ it (:mod:`tacit.protections.keys.proved_totals`). Names do not travel with every
 since the proof of the total then fails.
 """
 
+import re
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import MessageError, OpeningError
+from tacit.core.errors import ConfigError, MessageError, OpeningError
 from tacit.core.message import Message
 from tacit.core.numbers import MOST_CLIENTS
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
 MOST_BYTES = 1 << 26  # of the roll, all its stretches together
+MOST_LINES = MOST_CLIENTS  # contributions to a total that stands, those that have left it too
 HISTORY = "history"  # in a party's state: a digest of the totals that it has applied, in order
 _IN_HISTORY = ("sum", "component", "contribution", "apply", "total/tag")
 RECENT = 8  # claims that are kept in memory: a client opens few totals at a time
@@ -208,11 +210,42 @@ def write_lines(lines: Iterable[Line]) -> bytes:
     return zlib.compress(msgspec.json.encode(list(lines)))
 
 
+def read_lines(raw: bytes) -> list[Line]:
+    """Return the lines of a total; a list that is too long is refused before anything is made of it."""
+    text = _unpacked(raw)
+    if text.count(b"]") > MOST_LINES + 1:  # one ends each line, and one the list
+        raise MessageError(f"a total of more than {MOST_LINES:,} contributions: that is no federation")
+    try:
+        return msgspec.json.decode(text, type=list[Line])
+    except ValueError:  # no JSON, not these fields, or not UTF-8
+        raise MessageError("a list of contributions is damaged") from None
+
+
+def piece_of(contribution: str, client: str) -> int:
+    """Return which piece of its rows a site brought under a name: its first, or those that were new then.
+
+    Where sites say by themselves what they bring, the name says which piece it is: the first time
+    ``north:1``, and if it was withdrawn and is brought again, ``north:1.2``.
+
+    >>> piece_of("north:1", "north"), piece_of("north:12.3", "north")
+    (1, 12)
+    """
+    found = re.fullmatch(
+        r"([1-9]\d{0,8})(\.[1-9]\d{0,8})?", contribution.removeprefix(f"{client}:"), re.ASCII
+    )
+    if found is None or not contribution.startswith(f"{client}:"):
+        raise ConfigError(
+            f"'{contribution[:80]}' names no piece of {client}'s rows: it is {client}:1 for the first, "
+            f"{client}:2 for what was new then, {client}:1.2 for the first once more"
+        )
+    return int(found[1])
+
+
 def read_standing_claim(entry: Mapping[str, Any], least: int) -> Claim:
     """Return what a total that stands claims: its lines, each in it once or not any more."""
-    lines = msgspec.json.decode(_unpacked(entry["lines"]), type=list[Line])
+    lines = read_lines(entry["lines"])
     inside = {line.client for line in lines if line.joined > line.left}
-    odd = any(line.left < 0 or not 0 <= line.joined - line.left <= 1 for line in lines)
+    odd = any(not (0 <= line.left <= MOST_LINES and 0 <= line.joined - line.left <= 1) for line in lines)
     if odd or len({(line.id, line.client) for line in lines}) < len(lines):
         raise OpeningError("a contribution would count double in this total, or less than nothing")
     if len(inside) < least or len(inside) != entry["clients"]:

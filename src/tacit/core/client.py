@@ -17,7 +17,7 @@ from tacit.core.manifest import Components, Manifest, check_reveals
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.numbers import read_integer
-from tacit.core.own_record import check_own, remember_own
+from tacit.core.own_record import check_own, check_settled, remember_own
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Opener, Protection
 from tacit.core.shared import Shared, Total
@@ -160,7 +160,7 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
             )
         entry = Message.decode(raw)
         check_fields(entry, components.protection.field_kinds)
-        shared = _applied(party, components, shared, entry)
+        shared = apply_entry(party, components, shared, entry)
         position = number
     if entries:
         party.state["position"] = position
@@ -201,11 +201,12 @@ def initial_values(components: Components, schema: Any, manifest: Manifest) -> S
     return Shared(schema, components.method.init(schema, manifest.rng("init")))
 
 
-def _applied(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
-    """Open one logged total and apply it."""
+def apply_entry(party: Party, components: Components, shared: Shared, entry: Message) -> Shared:
+    """Open one total at this client, and apply it."""
     number, last = read_integer(entry, "sum", 1), party.state.get("applied", 0)
     if number <= last:  # or a total could be applied twice, or after a later one
         raise OpeningError(f"total of sum {number}, and {party.id} has applied that of sum {last}: a replay")
+    check_settled(party, entry["contribution"])
     party.state["applied"] = number
     total = open_at_client(party, components, shared.schema, entry)
     note_applied(party.state, entry)

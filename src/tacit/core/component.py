@@ -3,32 +3,27 @@
 A method, a protection and a preparation are *components*: frozen dataclasses whose fields are their
 settings, or groups of them (:mod:`tacit.core.settings_group`). The manifest carries their names and
 settings, never their code; each party builds its own copy from what it has installed. What a party can be
-asked to do is marked (:mod:`tacit.core.marks`).
+asked to do is marked (:mod:`tacit.core.marks`). A :class:`Registry` has components of one kind by name.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from importlib import metadata
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.settings_group import (
-    Setting,
-    SettingsGroup,
-    check_groups,
-    check_words,
-    groups_of,
-    settings_of,
-)
+from tacit.core.settings_group import Setting, SettingsGroup, check_settings, groups_of, settings_of
 
 if typing.TYPE_CHECKING:
     from tacit.core.party import Party
@@ -78,13 +73,13 @@ class Component:
 
             @functools.wraps(own)
             def checked(self: Component) -> None:
-                _check(self)
+                check_settings(self, self.registered_name())
                 own(self)
 
             cls.__post_init__ = checked  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_settings(self, self.registered_name())
 
     @classmethod
     def registered_name(cls) -> str:
@@ -171,12 +166,6 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
     return kind(**values)
 
 
-def _check(part: Component) -> None:
-    """Check what every component is held to, before its own rules."""
-    check_words(part, part.registered_name())
-    check_groups(part, part.registered_name())
-
-
 def _words(hint: Any) -> list[str]:
     """Return the texts that a type allows by name: those of a Literal, also of an optional one."""
     if typing.get_origin(hint) is typing.Literal:
@@ -208,3 +197,50 @@ def _described(docstring: str) -> dict[str, str]:
         elif current and line.strip():
             found[current] = f"{found[current]} {line.strip()}".strip()
     return found
+
+
+P = TypeVar("P", bound=Component)
+
+
+class Registry(Generic[P]):
+    """Components of one kind by name: Tacit's own, and those that installed packages bring.
+
+    Classes are imported when first asked for, so that listing names costs nothing.
+    """
+
+    def __init__(self, kind: str, own: Mapping[str, str], group: str) -> None:
+        self.kind = kind
+        self._own = dict(own)
+        self._group = group
+        self.classes = {target.partition(":")[2]: name for name, target in own.items()}  # Tacit's own
+
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        return sorted({*self._own, *(point.name for point in metadata.entry_points(group=self._group))})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self.names()  # looking for packages takes long
+
+    def get(self, name: str) -> type[P]:
+        """Import the class of that name, or refuse with the nearest one."""
+        target = self._own.get(name)
+        if target is None:
+            points = {point.name: point.value for point in metadata.entry_points(group=self._group)}
+            target = points.get(name) or (name if ":" in name else None)
+        if target is None:
+            raise ConfigError(f"unknown {self.kind} '{name}': {nearest(name, self.names())}")
+        module, _, attribute = target.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"{self.kind} '{name}' cannot be imported here: {error}") from None
+        if not (isinstance(found, type) and issubclass(found, Component)):
+            raise ConfigError(f"{self.kind} '{name}' is no part of a federation: name a class of that kind")
+        return typing.cast(type[P], found)
+
+    def build(self, name: str, config: Mapping[str, Any] | None = None) -> P:
+        """Build a part from its name and settings."""
+        return self.get(name).from_config(config or {})

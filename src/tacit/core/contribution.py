@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from tacit.core.claims import Term, name_of, roll_fields
-from tacit.core.client import keep_replica, layout_of, manifest_of, open_at_client, protection_half, view_of
+from tacit.core.client import (
+    apply_entry,
+    initial_values,
+    keep_replica,
+    layout_of,
+    manifest_of,
+    open_at_client,
+    protection_half,
+    view_of,
+)
 from tacit.core.errors import ConfigError, OpeningError, ReplayError, TooLargeError
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Layout
@@ -18,6 +27,8 @@ from tacit.core.message import Message
 from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.shared import Shared
+
+LEADER = "leader/"  # in the state of the client that alone opens totals: what was learnt from them
 
 
 def contribute(party: Party, message: Message, components: Components, shared: Shared) -> Message:
@@ -105,6 +116,23 @@ def disclose_total(party: Party, message: Message, components: Components, share
     _disclose_once(party, message)
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
     return Message(dict(open_at_client(party, components, shared.schema, message)))
+
+
+def lead_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
+    """Open a total as the one who leads, apply it, and tell what the method lets others know of that.
+
+    What it keeps to itself, such as histograms, goes into the next apply; all else is as it was told.
+    """
+    kept = strip_prefix(LEADER, party.state)
+    known = kept or initial_values(components, shared.schema, manifest_of(party))
+    before = Shared(shared.schema, {**known, **shared})
+    learnt = apply_entry(party, components, before, message)
+    for name in kept:
+        del party.state[LEADER + name]
+    party.state.update(add_prefix(LEADER, learnt))
+    told = components.method.release(learnt)
+    news = {name: value for name, value in told.items() if name not in before or value is not before[name]}
+    return Message({"released": "\n".join(told).encode(), **add_prefix("shared/", news)})
 
 
 def _disclose_once(party: Party, message: Message) -> None:

@@ -19,7 +19,7 @@ from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError
 from tacit.core.events import Noted, RoundEnded, TotalOpened
-from tacit.core.fields import strip_prefix
+from tacit.core.fields import NAMES, check_fields, strip_prefix
 from tacit.core.link import Link
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
@@ -104,7 +104,9 @@ class Coordinator:
         computed again must not open over a few clients less. Returns who contributed.
         """
         pending, entry = self._form_total(contribution, parties, state)
-        if self.shared is not None:
+        if self.shared is not None and self.protection.leader:
+            self.shared = self._lead(pending, {**entry, "apply": apply.__name__}, self.shared)
+        elif self.shared is not None:
             self.shared = apply(self._open(pending, entry), self.shared)
         else:
             entry["apply"] = apply.__name__
@@ -122,10 +124,11 @@ class Coordinator:
         if any(field.columns for field in layout.fields):
             raise TypeError(f"{name} may be multiplied unopened: no proof covers its total")
         pending, entry = self._form_total(contribution, parties)
-        if self.shared is not None:
+        leader = self.protection.leader
+        if self.shared is not None and not leader:
             return self._open(pending, entry)
         # One client opens the aggregate and returns it rounded; if it cannot, another one does.
-        for chosen in tuple(pending.contributors):
+        for chosen in (leader,) if leader else tuple(pending.contributors):
             # A wave is read to its end, or it would not be told of.
             wave = self.link.wave("client.disclose_total", (chosen,), entry, failures=pending.failures)
             for reply in list(wave):
@@ -205,8 +208,25 @@ class Coordinator:
         self._record_opening(pending)
         return total
 
+    def _lead(self, pending: PendingSum, entry: Mapping[str, Any], before: Shared) -> Shared:
+        """Have the leader open a total and apply it, and return what it tells of what was learnt."""
+        leader = self.protection.leader
+        wave = self.link.wave("client.lead_total", (leader,), entry, failures=pending.failures)
+        for reply in list(wave):
+            check_fields(reply.message, {"released": NAMES})
+            known = before | strip_prefix("shared/", reply.message)
+            names = set(reply.message["released"].decode().split("\n"))
+            self._record_opening(pending)
+            return Shared(self.schema, {name: value for name, value in known.items() if name in names})
+        reason = pending.failures.get(leader, "it does not answer")
+        raise FederationError(
+            f"totals open at the leader {leader} alone, and it fails: {reason}. Run again: another is drawn"
+        )
+
     def _record_opening(self, pending: PendingSum) -> None:
-        contributors, place = len(pending.contributors), self.components.protection.opens
+        contributors, place = len(pending.contributors), str(self.components.protection.opens)
+        if self.protection.leader:
+            place += f" {self.protection.leader}"
         self.link.transport.contributors = contributors
         self.link.opened_totals.add(pending.subjects, pending.contributors)
         self.events.emit(
@@ -219,7 +239,7 @@ class Coordinator:
         """Record that so many rounds are complete, and what else a method has to know to go on from here."""
         self.progress = {"round": number, **more}
         self.link.opened_totals.mark()
-        if self.keep is not None:
+        if self.keep is not None and not self.protection.leader:  # which keeps what no other has
             with self.link.transport.uncounted():  # keeping is no work of the federation
                 if (snapshot := take_checkpoint(self)) is not None:
                     self.keep(snapshot)

@@ -1,7 +1,9 @@
 """Enrolment: coordinator and parties agree on the manifest, on keys for their messages, and on the schema."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.client import initial_values
 from tacit.core.engine import Reply
@@ -11,8 +13,10 @@ from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
-from tacit.core.roles import Agreement
 from tacit.core.text import abbreviate
+
+if TYPE_CHECKING:
+    from tacit.data.agreement import Agreement
 
 MOST_INVITATIONS = 5  # to a party that could be asked and does not answer
 
@@ -37,7 +41,7 @@ class Enrolment:
             link.events.emit(Noted("protection", warning, "warning"))
         call = self._invitation()
         self._enrol_services(call)
-        agreement = link.components.preparation.agreement(manifest.declared)
+        agreement = link.components.preparation.agreement(manifest.declared, manifest.min_count)
         link.parties = self._introduced(asked, call, agreement)
         link.transport.check_quorum("enrolment", asked, link.parties, self._failures)
         odd = agreement.outvoted()
@@ -48,19 +52,21 @@ class Enrolment:
         for party, reason in odd.items():
             self._refuse(party, f"SchemaError: {reason}")
         link.keep_only([party for party in link.parties if party not in odd])
-        if protection.opens == "coordinator":
+        if protection.opens != "clients":
             link.briefing.begin(initial_values(link.components, link.schema, manifest))
 
     def late(self) -> tuple[str, ...]:
         """Return parties that did not answer when all were invited, and could be asked now.
 
         Where clients open totals, one that comes late has to open all earlier ones. A run that was resumed
-        does not have all of them any more, so no client can join it late.
+        does not have all of them any more, so no client can join it late. Nor can one that had no part in
+        the draw of a leader.
         """
         link = self._link
         if len(link.parties) == len(link.invited):
             return ()
-        if link.components.protection.opens == "clients" and link.manifest.attempt:
+        opens = link.components.protection.opens
+        if opens == "leader" or (opens == "clients" and link.manifest.attempt):
             return ()
         there, tries = set(link.transport.engine.present()), link.transport.unanswered
         return tuple(n for n in link.invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
@@ -89,7 +95,6 @@ class Enrolment:
     def _introduced(
         self, asked: Sequence[str], call: Mapping[str, Any], agreement: Agreement
     ) -> tuple[str, ...]:
-        """Invite parties, and return those that introduced themselves properly."""
         link = self._link
         enrolled = []
         for reply in link.transport.wave("client.enrol", asked, call, failures=self._failures):

@@ -64,6 +64,12 @@ class QuorumError(FederationError):
     """Fewer clients contributed than the method's quorum asks for; names those that failed."""
 
 
+class DataQuorumError(QuorumError):
+    """The same, and all that failed did since their rows cannot be learnt from: that is bad data."""
+
+    exit_code = DataError.exit_code
+
+
 class StepError(FederationError):
     """A step raised at a party, or the party refused to take it."""
 

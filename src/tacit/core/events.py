@@ -114,6 +114,9 @@ class RoundEnded(Event, frozen=True, tag=True):
     round: int
 
 
+EPSILONS = {"client": "epsilon", "row": "epsilon_rows"}  # by whom noise hides: a run may have both
+
+
 class BudgetSpent(Event, frozen=True, tag=True):
     """Something with noise was released: the run's epsilon so far, its budget, and how many sums are left.
 
@@ -126,6 +129,11 @@ class BudgetSpent(Event, frozen=True, tag=True):
     delta: float
     left: int
     unit: str = "client"
+
+    @property
+    def key(self) -> str:
+        """The name under which this epsilon is told, apart from that of the other unit."""
+        return EPSILONS[self.unit]
 
 
 class Noted(Event, frozen=True, tag=True):

@@ -49,7 +49,7 @@ class Exposure:
         self._starting = starting
         self._keys = protection.key_fields
         self._names = {**protection.field_names, **FIELDS}
-        self._aggregate = aggregate or step == "client.disclose_total"
+        self._aggregate = aggregate or step in ("client.disclose_total", "client.lead_total")
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str, str], list[int]] = {}
 
@@ -61,9 +61,9 @@ class Exposure:
         for name, value in fields.items():
             kind, size = classified(value)
             size = size or _scalar(value)
-            if name[0] == "$" or not size:
+            if name[0] == "$" or not size or name == "released":  # the names of shared values
                 continue
-            field, form = name.removeprefix("protection/"), _form(name, kind)
+            field, form = name.removeprefix("protection/").removeprefix("shared/"), _form(name, kind)
             words = self._names.get(field, field)
             if self._aggregate or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", words, form, size)
@@ -84,21 +84,18 @@ class Exposure:
                 continue
             place, slash, rest = name.partition("/")
             rest, form = rest if slash else name, _form(name, kind)
+            seen = RUN, "public", self._names.get(rest, rest)
             if name.startswith(ROLL):
-                self._add(receiver, RUN, "public", NAMES, form, size, parties)
-            elif place == "shared" and self._starting:
-                self._add(receiver, RUN, "public", STARTING, form, size, parties)
-            elif place in ("shared", "log"):
-                self._add(
-                    receiver, ALL, "aggregate", rest if place == "shared" else "totals", form, size, parties
-                )
+                seen = RUN, "public", NAMES
+            elif place == "shared":
+                seen = (RUN, "public", STARTING) if self._starting else (ALL, "aggregate", rest)
+            elif place == "log":
+                seen = ALL, "aggregate", "totals"
             elif place in ("total", "clear") or kind == "cipher":
-                self._add(receiver, ALL, "aggregate", "total", form, size, parties)
+                seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):
-                about = KEYS if rest in self._keys else OTHER
-                self._add(receiver, about, kind, self._names.get(rest, rest), form, size, parties)
-            else:
-                self._add(receiver, RUN, "public", self._names.get(rest, rest), form, size, parties)
+                seen = KEYS if rest in self._keys else OTHER, kind, self._names.get(rest, rest)
+            self._add(receiver, *seen, form, size, parties)
 
     def _add(
         self, receiver: str, about: str, kind: str, what: str, form: str, size: int, times: int = 1

@@ -42,6 +42,8 @@ class Field:
         part's ``fold`` (the exposure report says so).
     dtype : str
         Type of the values; one that is summed is a float64.
+    whole : bool
+        Values are whole numbers: a protection that sends bits of integers needs few of them.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Field:
     columns: int = 0
     clear: bool = False
     dtype: str = "float64"
+    whole: bool = False
 
     def flaw(self, value: Any) -> str | None:
         """Say what is wrong with a value that came from another party, if anything is."""
@@ -111,6 +114,12 @@ class Layout:
     def fine(self) -> NDArray[np.bool_]:
         """Which values of the vector are needed to about 2⁻⁴⁰ of their bound."""
         return self._each([f.fine and f.bound is not None for f in self.fields], bool)
+
+    @cached_property
+    def largest_whole(self) -> int | None:
+        """The largest bound, if all values are whole numbers; else None."""
+        whole = all(field.whole and field.bound is not None for field in self.fields)
+        return int(max(self.bounds, default=0.0)) if whole else None
 
     def reach(self, summands: int) -> float:
         """Return the largest total in units of a value's bound: the summands, or less where that is known."""

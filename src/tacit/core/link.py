@@ -10,7 +10,7 @@ from typing import Any
 
 from tacit.core.briefing import Briefing
 from tacit.core.client import view_of
-from tacit.core.differencing import OpenedTotals, Subjects
+from tacit.core.differencing import OpenedTotals
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError, FederationError
 from tacit.core.events import Events, Refused, Relayed
@@ -91,12 +91,6 @@ class Link:
         """Go on with these of the parties only."""
         kept = set(names)
         self.parties = tuple(name for name in self.parties if name in kept)
-
-    def announce_opening(self, subjects: Subjects, contributors: Sequence[str]) -> None:
-        """Record that a total is about to open: if the process ends now, nobody knows whether it did."""
-        new = self.opened_totals.announce(subjects, contributors)
-        if new and self.before_opening is not None:
-            self.before_opening(contributors)
 
     def record_failure(self, party: str, reason: str) -> None:
         """Record that what a party sent cannot be used."""

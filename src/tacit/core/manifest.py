@@ -21,10 +21,11 @@ from tacit.core.values import thawed
 if TYPE_CHECKING:
     from tacit.core.method import Method
     from tacit.core.protection import Protection
-    from tacit.core.roles import DataPreparation
+    from tacit.data.preparation import Preparation
 
 MOST_ATTEMPTS = 1000
 MIN_COUNT = 5  # rows of a class or category whose total hides them, unless agreed otherwise
+STANDS = "standing"  # declared of a standing federation of sites; False in the run that finds its words
 MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths with ease
 
 
@@ -33,7 +34,7 @@ class Components(NamedTuple):
 
     method: Method
     protection: Protection
-    preparation: DataPreparation
+    preparation: Preparation
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -107,6 +108,11 @@ class Manifest:
     def digest(self) -> str:
         """SHA-256 of the manifest's message."""
         return self.to_message().digest()
+
+    @property
+    def stands(self) -> bool:
+        """Whether this is a standing federation of sites that say by themselves which rows they bring."""
+        return self.declared.get(STANDS) is True
 
     def rng(self, *label: object) -> np.random.Generator:
         """Return public randomness: everybody who has the manifest can repeat it."""

@@ -22,19 +22,9 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from tacit.core import values
 from tacit.core.errors import MessageError, MissingFieldError
-from tacit.core.values import (
-    CODES,
-    DTYPES,
-    MAX_DIMENSIONS,
-    Array,
-    Blob,
-    BlobKind,
-    Value,
-    freeze,
-    freeze_plain,
-    readonly,
-)
+from tacit.core.values import Array, Blob, BlobKind, Value, readonly
 
 VERSION = 1
 MAX_HEADER = 64 * 1024
@@ -70,7 +60,7 @@ class Message(Mapping[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         source = {**fields, **more} if fields else more
-        self._fields = {name: freeze(value, name) for name, value in source.items()}
+        self._fields = {name: values.freeze(value, name) for name, value in source.items()}
 
     @classmethod
     def _trusted(cls, fields: dict[str, Value]) -> Message:
@@ -132,7 +122,7 @@ class Message(Mapping[str, Any]):
         for name in sorted(self._fields):
             value = self._fields[name]
             if isinstance(value, np.ndarray):
-                entries.append([name, "array", CODES[value.dtype], value.shape])
+                entries.append([name, "array", values.CODES[value.dtype], value.shape])
                 buffers.append(value.reshape(-1).view(np.uint8).data if value.size else b"")
             elif isinstance(value, bytes):
                 entries.append([name, "bytes", len(value)])
@@ -174,7 +164,7 @@ class Message(Mapping[str, Any]):
         for entry in entries:
             previous = name = _name(entry, previous)
             if len(entry) == 2:
-                fields[name] = freeze_plain(entry[1], name)
+                fields[name] = values.freeze_plain(entry[1], name)
                 continue
             kind = entry[1]
             length, shape, dtype = _buffer_of(entry, name, kind)
@@ -195,7 +185,6 @@ class Message(Mapping[str, Any]):
 
 
 def _read_header(raw: bytes, size: int) -> tuple[list[list[Any]], int]:
-    """Return the entries of the header, and where it ends."""
     if size < _PREFIX.size:
         raise MessageError(f"message of {size} bytes: even an empty one has {_PREFIX.size + 1}")
     magic, version, length = _PREFIX.unpack_from(raw)
@@ -234,7 +223,7 @@ def _name(entry: list[Any], previous: str) -> str:
 def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
     """Return the length in bytes, shape and dtype that a header entry announces."""
     if kind == "array" and len(entry) == 4:
-        dtype = DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
+        dtype = values.DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
         shape = entry[3]
         if dtype is None:
             raise MessageError(f"field '{name}': dtype {entry[2]!r} is not one that travels")
@@ -247,7 +236,7 @@ def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, 
 
 
 def _is_shape(shape: Any, itemsize: int) -> bool:
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_length, shape)):
+    if not isinstance(shape, list) or len(shape) > values.MAX_DIMENSIONS or not all(map(_is_length, shape)):
         return False
     # Even an empty array must have strides that fit.
     return bool(prod(max(length, 1) for length in shape) * itemsize < 1 << 63)

@@ -161,6 +161,10 @@ class Method(Component):
         """Return what the clients need of the shared values; all, unless a method says less."""
         return shared
 
+    def release(self, shared: Shared) -> Mapping[str, Any]:
+        """Return what a leader, who alone opens totals, tells of the shared values: what clients need."""
+        return self.view(shared)
+
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         """Fold clear fields of several clients into one; added up, unless a method says otherwise."""
         return sum(pieces[1:], start=np.asarray(pieces[0]))

@@ -7,11 +7,21 @@ their places on the roll: a coordinator may tell another roll later.
 """
 
 import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
 
 from tacit.core.claims import Claim, recent
 from tacit.core.differencing import CELLS, ROWS, Subject, Subjects, check_cells, check_totals
+from tacit.core.errors import ConfigError, DifferencingError, OpeningError
 from tacit.core.party import Party
+from tacit.core.row_space import left_alone
 
+Pieces = frozenset[tuple[str, int]]  # clients, and which piece of the rows of each
+
+STANDING = "standing/opened"  # field of a party's state: standing totals that were opened here, in order
+SITES = "standing/sites"  # field of a party's state: the identity that each site had when it was known first
 OPENED = "opened/"  # fields of a party's state: by subject, then by number
 
 
@@ -34,6 +44,73 @@ def remember_own(party: Party, subjects: Subjects, claim: Claim) -> None:
         known = _known(party, subject)
         if now not in known:
             party.state[f"{_prefix(subject)}{len(known)}"] = now
+
+
+def check_pieces(party: Party, what: str, now: Pieces, least: int) -> None:
+    """Refuse a standing total of these pieces of rows that with all opened here would show a few clients.
+
+    What else was opened here, such as the founders' moments, is of the rows with which clients enrolled:
+    of everybody's first piece.
+    """
+    know_sites(party, {owner for owner, _ in now})
+    before = [frozenset((name, 1) for name in _read(party, names)) for names in _known(party, *ROWS)]
+    before += _standing(party)
+    if now in before:
+        return
+    for earlier in before:
+        if (changed := len({owner for owner, _ in earlier ^ now})) < least:
+            raise DifferencingError(
+                f"{what}: this total would differ by {changed} client{'s' * (changed != 1)} from one that "
+                f"{party.id} opened before, and the difference would show them: at least {least} must have "
+                "come, gone or brought more",
+                frozenset(owner for owner, _ in now),
+            )
+    if few := left_alone([*before, now], least):
+        raise DifferencingError(
+            f"{what}: added to and subtracted from those that {party.id} opened before, this total would "
+            f"show {' and '.join(sorted(few))}: at least {least} must stay together",
+            frozenset(owner for owner, _ in now),
+        )
+
+
+def know_sites(party: Party, names: Iterable[str]) -> None:
+    """Remember whose names these are; refuse one that was another site's: their pieces would pass for equal.
+
+    A site that was revoked has no identity any more, and what it brought stays what it was.
+    """
+    raw = party.state.get(SITES)
+    known = {} if raw is None else msgspec.json.decode(zlib.decompress(raw), type=dict[str, str])
+    for name in names:
+        identity = known.get(name, "")
+        with suppress(ConfigError):
+            identity = party.pinned(name).hex()
+        if known.setdefault(name, identity) != identity:
+            raise OpeningError(
+                f"'{name}' was another site before, with another key: {party.id} opens no total with rows "
+                "under that name. Add the new site under a name of its own"
+            )
+    party.state[SITES] = zlib.compress(msgspec.json.encode(known))
+
+
+def remember_pieces(party: Party, now: Pieces) -> None:
+    """Note that a standing total was opened at this client."""
+    if now not in (known := _standing(party)):
+        party.state[STANDING] = zlib.compress(msgspec.json.encode([sorted(one) for one in [*known, now]]))
+
+
+def check_settled(party: Party, what: str) -> None:
+    """Refuse another total than a standing one, once such a one was opened here: they are not compared."""
+    if STANDING in party.state:
+        raise OpeningError(
+            f"{party.id} has opened a standing total, and opens no other any more, such as one of {what}: "
+            "what was settled at the start stays"
+        )
+
+
+def _standing(party: Party) -> list[Pieces]:
+    if (raw := party.state.get(STANDING)) is None:
+        return []
+    return msgspec.json.decode(zlib.decompress(raw), type=list[frozenset[tuple[str, int]]])
 
 
 def _known(party: Party, subject: Subject) -> list[bytes]:

@@ -100,6 +100,7 @@ class Party:
     earlier: Callable[[str], Party | None] | None = None  # itself under another manifest, by digest
     charge: Callable[[Charge], None] = lambda charge: None  # counts noise durably, and refuses too much of it
     roster: Collection[str] = ()  # all clients of the federation, where this site knows them by itself
+    least_rows: int = 1  # that it brings to a standing federation at a time
     names_score: bool = False  # whether it agrees that its own score is told under its name
     state: State = field(default_factory=State, init=False)
     vault: Vault = field(default_factory=Vault, init=False)

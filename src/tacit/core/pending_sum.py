@@ -79,16 +79,10 @@ class PendingSum:
                 self.contributors.append(reply.party)
                 self._fold(reply.message)
 
-    def ask(
-        self,
-        step: Callable[..., Any],
-        common: Mapping[str, Any] | None = None,
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
-        parties: Sequence[str] | None = None,
-    ) -> Iterator[tuple[str, Message]]:
-        """Ask parties for a step of the protection; who fails is recorded, and the protection judges."""
-        asked = tuple(parties if parties is not None else jobs or self.parties)
-        return self.link.ask(step, common, jobs, asked, self.lost)
+    @property
+    def ask(self) -> Callable[..., Iterator[tuple[str, Message]]]:
+        """Asks as :meth:`Link.ask` does; who fails is recorded, and the protection judges."""
+        return partial(self.link.ask, failures=self.lost)
 
     def restart(self) -> None:
         """Begin again without those that failed; nobody computes a contribution twice."""
@@ -122,7 +116,10 @@ class PendingSum:
             return
         if self.before_opening is not None:
             self.before_opening(found)
-        link.announce_opening(self.subjects, found)
+        # If the process ends now, nobody knows whether it has opened.
+        new = link.opened_totals.announce(self.subjects, found)
+        if new and link.before_opening is not None:
+            link.before_opening(found)
 
     @property
     def can_open(self) -> bool:
@@ -166,7 +163,6 @@ class PendingSum:
         return {"sum": self.number} if names is None else {"sum": self.number, "in_total": names}
 
     def _flaw(self, message: Message) -> str | None:
-        """Return what is wrong with the visible fields of a contribution, if anything is."""
         for clear in self.layout.clear:
             value = message.get(f"clear/{clear.name}")
             if flaw := clear.flaw(value):

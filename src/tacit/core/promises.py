@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Place = Literal["coordinator", "clients"]
-MODELS: Mapping[Place, str] = {
+Opening = Literal["coordinator", "clients", "leader"]  # the last: one client alone, drawn by all
+MODELS: Mapping[Opening, str] = {
     "coordinator": "the coordinator, which sends it: crafted weights can make a total of gradients show rows",
     "clients": "each client by itself, from the totals; it takes none from the coordinator",
+    "leader": "the leader, from the totals; the coordinator passes it on, and could send another",
 }
 
 
@@ -15,7 +17,7 @@ MODELS: Mapping[Place, str] = {
 class Promises:
     """What a protection promises, as data."""
 
-    opens: Place  # where totals open, and so where a method's ``apply`` runs
+    opens: Opening  # where totals open, and so where a method's ``apply`` runs
     keys: Mapping[str, str]  # who holds which key
     sees: Mapping[str, str]  # what each kind of party sees of a single client's contribution
     collusion: str  # which parties together undo it

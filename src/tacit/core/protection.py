@@ -22,7 +22,7 @@ from tacit.core.layout import Layout
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.promises import Place, Promises
+from tacit.core.promises import Opening, Promises
 
 if TYPE_CHECKING:
     from tacit.core.link import Link
@@ -66,7 +66,7 @@ class Protection(Component):
     if TYPE_CHECKING:
 
         @property
-        def opens(self) -> Place:
+        def opens(self) -> Opening:
             """Where totals open: fixed by the protection, or one of its settings."""
 
     @property
@@ -106,6 +106,11 @@ class Protection(Component):
         """Return what this protection does at one of its ``services``."""
         raise TypeError(f"{type(self).__name__} has no services")
 
+    @property
+    def stands_at_sites(self) -> bool:
+        """Whether sites can judge a standing total by themselves: they open it, and it proves its parts."""
+        return self.incremental and self.opens == "clients"
+
     def proves(self, layout: Layout) -> bool:
         """Return whether clients that open such a total can check of whose contributions it is the sum."""
         return False
@@ -142,6 +147,7 @@ class CoordinatorHalf:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.leader = ""  # the client that alone opens totals, where one does
 
     # -- enrolment: how coordinator and parties come to trust each other; plain has nothing to trust ---
 

@@ -29,7 +29,7 @@ class SettingsGroup:
     prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        check_words(self, type(self).__name__)
+        check_settings(self, type(self).__name__)
         check_rules(self, self.rules(), self.prefix)
 
     def rules(self) -> Iterable[Rule]:
@@ -95,15 +95,11 @@ def check_rules(part: object, rules: Iterable[Rule], prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{name} is {getattr(part, name)}: {way_out}")
 
 
-def check_groups(part: object, where: str) -> None:
-    """Refuse a group that is not of the class that the manifest can carry for this component."""
-    for name, default in groups_of(type(part)).items():
-        if type(value := getattr(part, name)) is not type(default):
-            raise ConfigError(f"{where}: {name} is {value!r}: give {name}={type(default).__name__}(…)")
+def check_settings(part: object, where: str) -> None:
+    """Refuse a setting that is none of the words its type allows, or should be a whole number.
 
-
-def check_words(part: object, where: str) -> None:
-    """Refuse a setting that is none of the words its type allows, and one that should be a whole number."""
+    So is a group that is not of the class that the manifest can carry for this component.
+    """
     kind: type = type(part)
     for name, allowed in _choices(kind).items():
         if (value := getattr(part, name)) not in allowed:
@@ -112,6 +108,9 @@ def check_words(part: object, where: str) -> None:
     for field in dataclasses.fields(kind):
         if field.type in (int, "int") and not isinstance(value := getattr(part, field.name), Integral):
             raise ConfigError(f"{where}: option {field.name} = {value!r}: give a whole number")
+    for name, default in groups_of(kind).items():
+        if type(value := getattr(part, name)) is not type(default):
+            raise ConfigError(f"{where}: {name} is {value!r}: give {name}={type(default).__name__}(…)")
 
 
 @functools.cache

@@ -10,16 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from tacit.core.client import (
-    Assemble,
-    components_of,
-    enrol,
-    enrol_service,
-    enrolled_digest,
-    follow,
-    protection_half,
-)
-from tacit.core.contribution import adopt_model, contribute, disclose_total, show_model
+from tacit.core import client
+from tacit.core.client import Assemble
+from tacit.core.contribution import adopt_model, contribute, disclose_total, lead_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
 from tacit.core.fields import Kind, check_fields
 from tacit.core.marks import find_marked
@@ -36,6 +29,7 @@ log = logging.getLogger("tacit.site")
 STEPS = {  # what every party can be asked, once it has enrolled
     "contribute": contribute,
     "disclose_total": disclose_total,
+    "lead_total": lead_total,
     "adopt_model": adopt_model,
     "show_model": show_model,
     "restore": restore_replica,
@@ -111,7 +105,6 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
 
 
 def _sent(party: Party, serial: object, reply: Message) -> bytes:
-    """Encode a reply, with its tag where there is a channel."""
     channel = party.vault.get("channel")
     if channel is None or type(serial) is not int or not 0 <= serial <= MOST:
         return reply.encode()
@@ -143,14 +136,14 @@ def _run_step(
     check_fields({name: message[name] for name in ("$step", "$manifest")}, {})
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
-        return (enrol if name == "enrol" else enrol_service)(party, message, assemble)
+        return (client.enrol if name == "enrol" else client.enrol_service)(party, message, assemble)
     # The digest names method, protection and thresholds: nobody can be asked for less later.
-    if message["$manifest"] != enrolled_digest(party):
+    if message["$manifest"] != client.enrolled_digest(party):
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
-    components = components_of(party, assemble)
+    components = client.components_of(party, assemble)
     _check_fields(party, call, job, components.protection.field_kinds)
     told = message if any(name.startswith("shared/") for name in job or ()) else call
-    shared = follow(party, components, message, told)
+    shared = client.follow(party, components, message, told)
     if kind == "client":
         if shared is None:
             raise StepError(f"{party.id} has not been told the agreed schema")
@@ -160,7 +153,7 @@ def _run_step(
             party.asked = _bind_asked(party, job or {}, own_fields)
         return STEPS[name](party, message, components, shared)
     if kind == "protection":
-        return protection_half(party, components).find_step(name)(message)
+        return client.protection_half(party, components).find_step(name)(message)
     function, _ = find_marked(getattr(components, kind, None), name, "step")
     reply: Message = function(party, message, shared)
     return reply

@@ -16,7 +16,14 @@ from typing import Any
 
 from tacit.core.briefing import Briefing
 from tacit.core.engine import Engine, Reply
-from tacit.core.errors import ProtectionError, QuorumError
+from tacit.core.errors import (
+    DataError,
+    DataQuorumError,
+    ProtectionError,
+    QuorumError,
+    SchemaError,
+    TooLargeError,
+)
 from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
 from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest
@@ -189,7 +196,6 @@ class Transport:
         return party if party in self.services else "client"
 
     def _reason(self, reply: Reply, step: str) -> str | None:
-        """Return why a reply cannot be used, if so."""
         if self._transcript:
             self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
         if step not in ENROLMENT:
@@ -234,10 +240,16 @@ class Transport:
             for reason, parties in list(groups.items())[:5]
         )
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
-        raise QuorumError(
+        of_data = bool(failures) and all(map(_is_of_data, failures.values()))
+        raise (DataQuorumError if of_data else QuorumError)(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients{', or lower the quorum' * bool(good)}"
         )
+
+
+def _is_of_data(failure: str) -> bool:
+    """Return whether a client failed since its rows cannot be learnt from."""
+    return failure.partition(":")[0] in {kind.__name__ for kind in (DataError, SchemaError, TooLargeError)}
 
 
 class LazyJobs(Mapping[str, Mapping[str, Any]]):

@@ -12,6 +12,7 @@ Sampling means Poisson sampling: each client takes part by its own coin. A cohor
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
@@ -79,6 +80,7 @@ class Accountant:
         return _epsilon(self.releases, self.delta)
 
 
+@lru_cache(maxsize=64)
 def sigma_for(epsilon: float, delta: float, rounds: int) -> float:
     """Return the least discrete Gaussian noise (of :class:`Release`, to three digits) within a budget.
 

@@ -117,6 +117,11 @@ def elements_of(values: Ring) -> Ring:
     return elements
 
 
+def elements_from(raw: bytes) -> Ring:
+    """Return the elements that follow from random bytes, eight for each: uniform, but for 2^-61."""
+    return _reduce(np.frombuffer(raw, "<u8").astype(np.uint64) >> _3)
+
+
 def random_elements(count: int) -> Ring:
     """Draw uniform field elements: 61 bits each, and 2^61 - 1 itself is drawn again, not folded to zero."""
     elements = expand(new_seed(), count) >> _3

@@ -101,7 +101,7 @@ class FixedPoint:
     bounds : ndarray
         Largest absolute value of each entry; infinite where none is known.
     bits : int
-        Bits of an integer, its sign included: 8 to 50.
+        Bits of an integer, its sign included: 8 to 50, or fewer for whole numbers.
     summands : int
         How many vectors will be added at the most.
     clip : bool
@@ -110,6 +110,8 @@ class FixedPoint:
         Which of the bounded values are cut into digits.
     reach : float, optional
         Largest total in units of a value's bound, where that is known to be less than the summands.
+    whole_numbers : bool
+        Whether values stand for themselves (see :meth:`whole`).
 
     Examples
     --------
@@ -125,6 +127,7 @@ class FixedPoint:
     clip: bool = False
     fine: NDArray[np.bool_] | None = None
     reach: float | None = None
+    whole_numbers: bool = False
 
     @classmethod
     @lru_cache(maxsize=8)  # clients of one process share layouts
@@ -135,10 +138,30 @@ class FixedPoint:
         fine = layout.fine if any(field.fine for field in layout.fields) else None
         # Digits of values that are cut add up like those of any others.
         tight = tight and fine is None and not layout.grows and bool(np.isfinite(layout.bounds).all())
-        return cls(layout.bounds, bits, summands, clip, fine, layout.reach(summands) if tight else None)
+        reach, top = layout.reach(summands), (1 << (bits - 1)) - 1
+        if (layout.bounds != top).any():  # else whole numbers stand for themselves, and nothing is rounded
+            reach = min(float(summands), reach + (summands / 2 + 1) / top)
+        return cls(layout.bounds, bits, summands, clip, fine, reach if tight else None)
+
+    @classmethod
+    @lru_cache(maxsize=8)
+    def whole(cls, layout: Layout, summands: int) -> FixedPoint:
+        """Return the encoding of whole numbers as themselves, with no bit more than their sum needs.
+
+        >>> from tacit.core.layout import Field, Layout
+        >>> code = FixedPoint.whole(Layout(Field("count", (2,), bound=5.0, whole=True)), 100)
+        >>> code.encode(np.array([5.0, 3.0])).tolist(), code.bits + code.guard_bits
+        ([5, 3], 10)
+        """
+        largest = layout.largest_whole
+        assert largest is not None
+        top = (1 << largest.bit_length()) - 1
+        bounds = np.full(layout.size, float(top))
+        reach = (summands * largest + 1) / (top + 1)  # a sum of 2^k does not fit k bits and a sign
+        return cls(bounds, largest.bit_length() + 1, summands, reach=reach, whole_numbers=True)
 
     def __post_init__(self) -> None:
-        if not 8 <= self.bits <= 50:
+        if not (2 if self.whole_numbers else 8) <= self.bits <= 50:
             raise ConfigError(f"bits is {self.bits}: fixed point works with 8 to 50 bits a value")
         if self.summands < 1:
             raise ConfigError(f"summands is {self.summands}: at least one vector is summed")

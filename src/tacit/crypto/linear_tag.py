@@ -102,7 +102,6 @@ class Weights:
 
 
 def _digits(elements: Ring, modulus: int) -> NDArray[np.float64]:
-    """Cut elements into digits of 13 bits, as many as the modulus has."""
     shifts = np.arange(0, modulus.bit_length(), _DIGIT_BITS, dtype=np.uint64)
     return ((elements[:, None] >> shifts) & np.uint64((1 << _DIGIT_BITS) - 1)).astype(np.float64)
 

@@ -33,6 +33,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.secret import Secret
 
 SEED = 32
+GIVEN = 16  # bytes that a step of a chain gives for one sum: 128 bits, like the exchange behind the chain
 CHUNK = 1 << 16  # bytes of mask at a time: mask, zeros and the stretch of the vector stay in the L2 cache
 _NUMBER = 16  # bytes of the mask of a number beside the vector
 _ZEROS = bytes(CHUNK + _NUMBER)
@@ -53,11 +54,11 @@ def advance_chains(links: bytes) -> tuple[bytes, bytes]:
     A link and what it gives follow from the link before, and nothing leads back.
 
     >>> links, given = advance_chains(bytes(2 * SEED))
-    >>> len(links), len(given), links[:SEED] == given[:SEED]
-    (64, 64, False)
+    >>> len(links), len(given), links[:GIVEN] == given[:GIVEN]
+    (64, 32, False)
     """
     found = [
-        blake2b(b"", key=links[at : at + SEED], digest_size=2 * SEED, person=b"tacit chain").digest()
+        blake2b(b"", key=links[at : at + SEED], digest_size=SEED + GIVEN, person=b"tacit chain").digest()
         for at in range(0, len(links), SEED)
     ]
     return b"".join([pair[:SEED] for pair in found]), b"".join([pair[SEED:] for pair in found])
@@ -66,8 +67,8 @@ def advance_chains(links: bytes) -> tuple[bytes, bytes]:
 def bind_seeds(given: bytes, call: bytes) -> list[Secret]:
     """Return the seeds of pair masks, bound to what was asked: whoever was told something else has others."""
     return [
-        Secret(blake2b(call, key=given[at : at + SEED], digest_size=SEED, person=b"tacit mask").digest())
-        for at in range(0, len(given), SEED)
+        Secret(blake2b(call, key=given[at : at + GIVEN], digest_size=SEED, person=b"tacit mask").digest())
+        for at in range(0, len(given), GIVEN)
     ]
 
 

@@ -192,7 +192,6 @@ def _below_exp(gamma: Vector, exact: Callable[[int], Fraction], words: Source) -
 
 
 def _exp(gamma: Fraction, digits: int) -> Sequence[Decimal]:
-    """Return exp(-gamma), alone, to about so many digits."""
     with localcontext(prec=digits):
         # Decimal's exp is correctly rounded; dividing before it costs gamma units in the last place.
         return [(-Decimal(gamma.numerator) / gamma.denominator).exp()]

@@ -16,12 +16,14 @@ from math import prod
 from operator import mul
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.crypto.field import (
     PRIME,
     Ring,
     add_rows,
+    digits_of,
     elements_of,
     multiply,
     powers_of,
@@ -76,6 +78,19 @@ def share_rows(values: Ring, parties: int, threshold: int) -> Ring:
     return shares
 
 
+def evaluate(rows: Ring, points: tuple[int, ...], others: tuple[int, ...]) -> Ring:
+    """Evaluate the polynomials through rows at different points at others, a row for each of these.
+
+    A dealer may so choose t - 1 shares beside the secret, at point 0, and deal what follows for the others.
+
+    >>> rows = np.array([[7], [3], [8]], np.uint64)  # a secret, and the shares of points 1 and 2
+    >>> third = evaluate(rows, (0, 1, 2), (3,))
+    >>> int(interpolate(np.concatenate([rows[1:], third]), (1, 2, 3))[0])
+    7
+    """
+    return product(_weight_digits(points, others), rows)
+
+
 def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
     """Recover what was shared from ``threshold`` shares; further ones are checked against these."""
     points = tuple(share.point for share in shares)
@@ -117,6 +132,11 @@ def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:
     for start in range(0, len(result), block):
         result[start : start + block] = add_rows(multiply(rows[:, start : start + block], weights))
     return result
+
+
+@lru_cache(maxsize=8)
+def _weight_digits(points: tuple[int, ...], others: tuple[int, ...]) -> NDArray[np.float64]:
+    return digits_of(np.stack([_weights(points, at) for at in others]))
 
 
 @lru_cache(maxsize=1024)

@@ -14,8 +14,9 @@ import numpy as np
 from tacit.core.errors import DataError, SchemaError, closest, nearest
 from tacit.core.message import Message
 from tacit.data.findings import check_words, label_conflict, words_by_column
+from tacit.data.inputs import refuse_any
 from tacit.data.schema import OTHER, Schema
-from tacit.data.table import Column, Table, Task, order_labels
+from tacit.data.table import Column, Table, Task, count_words, order_labels
 
 # What a party may introduce: a feature that one party invents is one more for all of them.
 MOST_COLUMNS = 100_000
@@ -35,19 +36,12 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
         raise DataError(f"{owner}: the target holds missing or infinite values: drop those rows")
     if table.values.dtype.kind != "f" or np.isfinite(table.values).all():
         return
-    infinite = np.isinf(table.values)
-    numbers = np.array([column.kind == "number" for column in table.columns])
-    gaps = np.isnan(table.values) & numbers if missing == "refuse" else np.zeros_like(infinite)
-    for bad, what, way_out in (
-        (infinite, "infinite", "correct or drop those rows"),
-        (gaps, "missing", "fill them in, drop those rows, or set missing = 'mean', with federboost 'keep'"),
-    ):
-        if bad.any():
-            row, index = (int(value) for value in np.argwhere(bad)[0])
-            raise DataError(
-                f"{owner}: column '{table.columns[index].name}' holds {what} values: {way_out}",
-                private=f"{int(bad[:, index].sum())} of {table.rows} rows, the first is row {row + 1}",
-            )
+    names = [column.name for column in table.columns]
+    refuse_any(np.isinf(table.values), names, "infinite values: correct or drop those rows", owner)
+    if missing == "refuse":
+        numbers = np.array([column.kind == "number" for column in table.columns])
+        way_out = "fill them in, drop those rows, or set missing = 'mean', with federboost 'keep'"
+        refuse_any(np.isnan(table.values) & numbers, names, f"missing values: {way_out}", owner)
 
 
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
@@ -57,8 +51,7 @@ def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
     """
     words: dict[str, Any] = {}
     if table.task == "classification":
-        counts = np.bincount(table.target, minlength=len(table.classes))
-        present = tuple(table.classes[code] for code in np.flatnonzero(counts))
+        present = tuple(count_words(table.target, table.classes))
         if "classes" in declared:
             check_declared(present, declared["classes"], "label")
         else:
@@ -155,11 +148,12 @@ def _check_vocabulary(signature: _Signature, vocabulary: _Vocabulary) -> None:
 class Agreement:
     """Collects introductions and settles on one schema, or names who differs and where.
 
-    ``declared`` has the ``classes`` and ``categories`` that the federation fixed beforehand.
+    ``declared`` has the ``classes`` and ``categories`` that the federation fixed beforehand; ``min_count`` is
+    how many rows must have each.
     """
 
-    def __init__(self, declared: Mapping[str, Any]) -> None:
-        self._declared = declared
+    def __init__(self, declared: Mapping[str, Any], min_count: int = 1) -> None:
+        self._declared, self._min_count = declared, min_count
         self._agreed: bytes | None = None
         self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}
@@ -242,7 +236,7 @@ class Agreement:
             )
         if conflict := label_conflict(ordered):
             raise SchemaError(f"the target of the clients together {conflict}")
-        return Schema(columns, reference["task"], ordered, tuple(reference["targets"]))
+        return Schema(columns, reference["task"], ordered, tuple(reference["targets"]), self._min_count)
 
 
 def _by_name(signature: bytes) -> bytes:

@@ -5,29 +5,27 @@ statistics offices do, the federation counts before anything else is summed, in 
 how many rows have each class and each category. A category that fewer rows have than ``min_count`` becomes
 part of "other", a class that fewer have ends the run.
 
-A client contributes min(count, min_count) / min_count: the total reaches 1 exactly if the count of all rows
-reaches the least one, and tells no more of larger counts than that needs. Who opens the total sees these
-numbers; what is shared, and what other parties and the model see, is which cells were too small.
+A client contributes min(count, min_count): the total reaches the least count exactly if the count of all rows
+does, and tells no more of larger counts than that needs. Who opens the total sees these numbers; what is
+shared, and what other parties and the model see, is which cells were too small.
 
 Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
 The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but
 for few rows, there is none: then it is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
-from tacit.core.manifest import MOST_COUNT
 from tacit.core.shared import Total
-from tacit.data.recoding import Recoding
+from tacit.data.inputs import Recoding
 from tacit.data.schema import ABSENT, Schema
 from tacit.data.table import Table, some
 
@@ -41,28 +39,29 @@ FIRST_CHUNK, LARGEST_CHUNK = 256, 1 << 16  # rows that are looked at together
 
 def layout(schema: Schema) -> Layout:
     """Return the layout of a client's counts."""
-    fields = [Field(name, (), bound=1.0) for name in ("unit", "rows", "aside")]
+    count = partial(Field, bound=float(schema.min_count), whole=True)
+    fields = [Field("rows", (), bound=2.0 * schema.min_count, whole=True), count("aside", ())]
     if schema.task == "classification":
-        fields.append(Field("classes", (len(schema.classes),), bound=1.0))
+        fields.append(count("classes", (len(schema.classes),)))
     if words := sum(len(column.categories) + 1 for column in schema.columns if column.kind == "category"):
-        fields.append(Field("categories", (words,), bound=1.0))
+        fields.append(count("categories", (words,)))
     numbers = sum(column.kind == "number" for column in schema.columns)
     if numbers := numbers + len(schema.target_names) * (schema.task == "regression"):
-        fields.append(Field("marks", (numbers, 1 + BITS, 2), bound=1.0))
+        fields.append(count("marks", (numbers, 1 + BITS, 2)))
     return Layout(*fields)
 
 
-def count(table: Table, schema: Schema, least: int, aside: int = 0) -> dict[str, Any]:
-    """Return a client's counts, each as a share of the least count and at most 1.
+def count(table: Table, schema: Schema, aside: int = 0) -> dict[str, Any]:
+    """Return a client's counts, each at most the least count.
 
     It keeps so many rows ``aside``. The least number of rows is twice the least count: with fewer no column
     can be told from a constant one.
     """
-    rows = min(table.rows, 2 * least) / (2 * least)
-    found: dict[str, Any] = {"unit": 1 / least, "rows": rows, "aside": min(aside, least) / least}
+    least = schema.min_count
+    found: dict[str, Any] = {"rows": min(table.rows, 2 * least), "aside": min(aside, least)}
     if schema.task == "classification":
         classes = np.bincount(schema.labels(table), minlength=len(schema.classes))
-        found["classes"] = np.minimum(classes, least) / least
+        found["classes"] = np.minimum(classes, least)
     categories = [
         # The code of a missing category is -1, and its count comes last.
         np.bincount(
@@ -72,13 +71,13 @@ def count(table: Table, schema: Schema, least: int, aside: int = 0) -> dict[str,
         if column.kind == "category"
     ]
     if categories:
-        found["categories"] = np.minimum(np.concatenate(categories), least) / least
+        found["categories"] = np.minimum(np.concatenate(categories), least)
     chosen = [index for index, column in enumerate(schema.columns) if column.kind == "number"]
     numbers = table.values if len(chosen) == len(schema.columns) else table.values[:, chosen]
     if schema.task == "regression":
         numbers = np.concatenate([numbers, table.target], axis=1)
     if numbers.shape[1]:
-        found["marks"] = _count_marks(numbers, least) / least
+        found["marks"] = _count_marks(numbers, least)
     return found
 
 
@@ -146,19 +145,12 @@ class Cells:
     marks: Counts
 
     @classmethod
-    def of(cls, total: Total) -> Cells:
+    def of(cls, total: Total, least: int) -> Self:
         """Read an opened total."""
-        unit = float(total["unit"]) / total.contributors  # as each client says it, 1 / min_count
-        if not 0.5 / MOST_COUNT < unit < 2:
-            raise DataError(
-                f"by the clients' counts min_count would be 1 / {unit:g}: one of them does not count as "
-                "agreed. Find out which, and run again without it"
-            )
-        least = int(np.rint(1 / unit))
-        rows = int(np.rint(float(total["rows"]) * 2 * least))
         none = {"aside": np.zeros(()), "classes": np.zeros(0), "categories": np.zeros(0)}
         found = (total.get(name, empty) for name, empty in (none | {"marks": np.zeros((0, 1, 2))}).items())
-        return cls(least, rows, *(np.rint(shares * least).astype(np.int64) for shares in found))
+        counts = (np.rint(numbers).astype(np.int64) for numbers in found)
+        return cls(least, int(np.rint(float(total["rows"]))), *counts)
 
     def check(self, schema: Schema) -> None:
         """Refuse too few rows, also kept aside, a rare class, and a target that is constant but for few."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 from tacit.data.reading import THREE
 from tacit.data.schema import Schema
-from tacit.data.table import Label, Table
+from tacit.data.table import Label, Table, count_words
 
 Severity = Literal["error", "warning", "info"]
 
@@ -86,10 +86,8 @@ def look_at_schema(schema: Schema) -> list[Finding]:
 
 def used_words(table: Table, index: int) -> tuple[tuple[str, ...], int]:
     """Return the categories that occur in a column, and how many rows have one."""
-    codes = np.asarray(table.values[:, index], dtype=np.float64)
-    codes = codes[np.isfinite(codes)].astype(np.int64)
-    words = table.columns[index].categories
-    return tuple(words[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(words)))), len(codes)
+    found = count_words(table.values[:, index], table.columns[index].categories)
+    return tuple(found), found.total()
 
 
 def words_by_column(table: Table) -> dict[str, list[str]]:
@@ -132,7 +130,6 @@ def _all(table: Table, missing: str) -> Iterator[Finding]:
 
 
 def _in_categories(table: Table, index: int) -> Iterator[Finding]:
-    """Yield findings on a column of words."""
     (used, rows), name = used_words(table, index), table.columns[index].name
     if name not in table.chosen:
         yield from _in_words(name, used, rows)

@@ -1,21 +1,140 @@
-"""What a model learns from: rows as the federation agreed to encode, fill and scale them."""
+"""What a model learns from: rows as the federation agreed to encode, fill and scale them.
 
-from __future__ import annotations
+Features may count as others, once it is known which classes and categories few rows have.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 from tacit.core.shared import Shared
-from tacit.data.recoding import Recoding
-from tacit.data.schema import Schema
-from tacit.data.table import Table
+from tacit.data.schema import ABSENT, OTHER, UNSEEN, Schema
+from tacit.data.table import Table, some
 
+Counts = NDArray[np.int64]
 Matrix = NDArray[np.float64]
+
+
+class Recoding:
+    """Which feature stands for which, once small cells are known.
+
+    ``features`` has for each feature the one that its rows count as: itself, that of "other", or none if it
+    is left out. ``unseen`` and ``gaps`` have for each column the place among its categories that a category
+    which nobody agreed on, and a missing one, counts as, if any.
+    """
+
+    def __init__(self, schema: Schema, cells: Counts | None) -> None:
+        size, columns = schema.features, len(schema.columns)
+        if cells is None:
+            cells = np.concatenate([np.arange(size), np.full(2 * columns, ABSENT)])
+        self.schema = schema
+        self.features: Counts = cells[:size]
+        self.unseen: Counts = cells[size : size + columns].copy()
+        for index, column in enumerate(schema.columns if not schema.numeric else ()):
+            if self.unseen[index] == ABSENT and OTHER in column.categories:
+                self.unseen[index] = column.categories.index(OTHER)
+        self.gaps: Counts = cells[size + columns :]
+
+    @property
+    def moved(self) -> Counts:
+        """Features that count as another one, or as none."""
+        return np.flatnonzero(self.features != np.arange(len(self.features)))
+
+    def merged(self, index: int, first: int, counts: Counts) -> Counts:
+        """Return a column's counts once its rare cells are put together."""
+        words, result = len(counts) - 1, counts.copy()
+        for place in range(words):
+            target = self.features[first + place] - first
+            if target != place and self.features[first + place] != ABSENT:
+                result[target] += result[place]
+            result[place] = result[place] if target == place else 0
+        if self.gaps[index] != ABSENT:
+            result[self.gaps[index]] += result[words]
+            result[words] = 0
+        return result
+
+    def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
+        """Encode a table's features; the result is the caller's own to change.
+
+        A category that nobody agreed on is refused or, if ``lenient``, counts as "other"; where there is no
+        such category it is all zeros, like a missing one.
+        """
+        if self.schema.numeric:
+            X = np.array(table.values, dtype=np.float64)
+        else:
+            X = np.concatenate([self._column(table, i, lenient) for i in range(len(self.gaps))], axis=1)
+        for feature in self.moved:
+            if (target := self.features[feature]) != ABSENT:
+                X[:, target] += X[:, feature]
+            X[:, feature] = 0.0
+        return X
+
+    def _column(self, table: Table, index: int, lenient: bool) -> Matrix:
+        """Return the features of one column: a number, or a category as one-hot."""
+        if self.schema.columns[index].kind == "number":
+            return np.asarray(table.values[:, index], dtype=np.float64)[:, None]
+        codes = self._codes(table, index, lenient)
+        onehot = np.zeros((len(codes), len(self.schema.columns[index].categories)))
+        rows = np.flatnonzero(codes >= 0)
+        onehot[rows, codes[rows]] = 1.0
+        return onehot
+
+    def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
+        """Return a column's categories as agreed codes, before rare ones are put together; -1 for none."""
+        codes = self.schema.codes(table, index, lenient=lenient)
+        codes = np.where(codes == ABSENT, self.gaps[index], codes)
+        return np.where(codes == UNSEEN, self.unseen[index], codes)
+
+    def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
+        """Return one value for each column: a number, or the code of a category; NaN if it is missing.
+
+        A column or category that is left out has the same value in all rows.
+        """
+        X, first = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32), 0
+        for index, column in enumerate(self.schema.columns):
+            own = self.features[first : first + max(1, len(column.categories))]
+            if column.kind == "category":
+                places = np.append(np.where(own == ABSENT, np.nan, own - first), np.nan)
+                X[:, index] = places[self._codes(table, index, lenient)]
+            else:
+                with np.errstate(over="ignore"):
+                    X[:, index] = table.values[:, index] if own[0] != ABSENT else 0.0
+                if np.isinf(X[:, index]).any():
+                    raise DataError(
+                        f"column '{column.name}' holds values that are infinite or beyond ±3.4e38, the limit "
+                        "of 32-bit floats: correct them, or leave them empty, which counts as missing"
+                    )
+            first += len(column.categories) if column.kind == "category" else 1
+        return X
+
+
+def describe(shared: Shared) -> list[str]:
+    """Return what people should know of the cells that were too small."""
+    if "cells" not in shared:
+        return []
+    schema: Schema = shared.schema
+    known, names, least = Recoding(schema, shared["cells"]), schema.feature_names, shared["min_count"]
+    dropped = [names[place] for place in known.moved if known.features[place] == ABSENT]
+    kept = [place for place in known.moved if known.features[place] != ABSENT]
+    others = [
+        names.index(f"{column.name}={column.categories[place]}")
+        for column, place in zip(schema.columns, known.unseen, strict=True)
+        if place != ABSENT
+    ]
+    merged = [names[place] for place in sorted({*kept, *others})]
+    texts = []
+    if merged:
+        texts.append(
+            f"{some(merged)}: in fewer than min_count = {least} rows, or put together with such, and now "
+            'part of "other"'
+        )
+    if dropped:
+        texts.append(f"{some(dropped)}: constant but for fewer than min_count = {least} rows, and left out")
+    return texts
 
 
 class Inputs:
@@ -41,7 +160,7 @@ class Inputs:
                 raise DataError(f"'{name}' has shape {np.shape(value)}, the schema asks for {agreed}")
 
     @classmethod
-    def of(cls, shared: Shared) -> Inputs:
+    def of(cls, shared: Shared) -> Self:
         """Take what the federation has agreed."""
         return cls(shared.schema, shared)
 
@@ -70,9 +189,11 @@ class Inputs:
         table, as_stored = self.schema.arrange(table), self.schema.numeric and "cells" not in self.values
         raw = table.values if as_stored else self.recoding.encode(table, lenient=lenient)
         if not np.isfinite(raw).all():
-            if "fill" not in self.values or np.isinf(raw).any():
-                raise DataError(
-                    "rows hold missing or infinite values: fill them in, or train with missing = 'mean'"
+            names = self.schema.feature_names
+            refuse_any(np.isinf(raw), names, "infinite values: correct or drop those rows")
+            if "fill" not in self.values:
+                refuse_any(
+                    np.isnan(raw), names, "missing values: fill them in, or train with missing = 'mean'"
                 )
             raw = np.where(np.isnan(raw), self.values["fill"], raw)
         first = int(bias)
@@ -86,6 +207,16 @@ class Inputs:
         if "longest" in self.values:
             X[:, first:] = shorten_rows(X[:, first:], float(self.values["longest"][0]))
         return X
+
+
+def refuse_any(bad: NDArray[np.bool_], names: Sequence[str], told: str, owner: str = "") -> None:
+    """Refuse rows of which some values are bad, naming the column and, at the site, the row."""
+    if bad.any():
+        row, place = (int(value) for value in np.argwhere(bad)[0])
+        raise DataError(
+            f"{owner and f'{owner}: '}column '{names[place]}' holds {told}",
+            private=f"{int(bad[:, place].sum())} of {len(bad)} rows, the first is row {row + 1}",
+        )
 
 
 def shorten_rows(X: Matrix, longest: float) -> Matrix:

@@ -15,9 +15,9 @@ from tacit.data.agreement import Agreement, introduce
 from tacit.data.arrow import doubled_names
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.database import is_database
-from tacit.data.download import file_digest, pinned_digest
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
+from tacit.data.originals import file_digest, pinned_digest
 from tacit.data.partition import split
 from tacit.data.reading import Reading
 from tacit.data.skew import look_at_repeats, look_at_sites, sites_of
@@ -222,15 +222,10 @@ def check_sites(*sites: str | Path, missing: str = "refuse", **choices: Any) -> 
 
 def _concluded(result: dict[str, Any], findings: Iterable[Finding]) -> dict[str, Any]:
     found = list(findings)
-    said: dict[bool, list[str]] = {True: [], False: []}
-    for finding in found:
-        said[finding.severity == "error"].append(finding.sentence)
-    return result | {
-        "findings": [asdict(finding) for finding in found],
-        "problems": said[True],
-        "notes": said[False],
-        "ok": not said[True],
-    }
+    problems = [finding.sentence for finding in found if finding.severity == "error"]
+    notes = [finding.sentence for finding in found if finding.severity != "error"]
+    told = {"findings": [asdict(finding) for finding in found], "problems": problems, "notes": notes}
+    return {**result, **told, "ok": not problems}
 
 
 def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:

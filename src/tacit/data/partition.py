@@ -16,6 +16,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,28 +105,21 @@ def _random(table: Table, clients: int, rng: np.random.Generator) -> Owner:
     return owner
 
 
-def _majority_even(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
-    return _by_majority(table, even(table.rows, clients), rng, share, "majority-even")
-
-
-def _majority(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
-    # One row each, and the others by weights of which the largest is at most three times the smallest.
-    sizes = 1 + _cut(table.rows - clients, rng.uniform(0.5, 1.5, size=clients))
-    return _by_majority(table, sizes, rng, share, "majority")
-
-
-def _pick_two(table: Table, clients: int, rng: np.random.Generator, share: float) -> Owner:
-    # The paper says "two unique majority classes" without a number: here both together make the share, half
-    # each, as one class does in majority-even. With share=1 these clients hold two classes only. For an odd
-    # number of classes, the last skewed client has one.
-    return _by_majority(table, even(table.rows, clients), rng, share, "pick-two", each=2)
-
-
 def _by_majority(
-    table: Table, sizes: Counts, rng: np.random.Generator, share: float, name: str, each: int = 1
+    table: Table, clients: int, rng: np.random.Generator, share: float, name: str, each: int = 1
 ) -> Owner:
+    """Give the first clients ``each`` majority classes that together make up ``share`` of their rows.
+
+    The paper says of pick-two "two unique majority classes" without a number: here both together make the
+    share, half each, as one class does in majority-even. With share=1 these clients hold two classes only.
+    For an odd number of classes, the last skewed client has one.
+    """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ConfigError(f"share is {share!r}: give a number above 0 and at most 1, such as 0.5")
+    sizes = even(table.rows, clients)
+    if name == "majority":
+        # One row each, and the others by weights of which the largest is at most three times the smallest.
+        sizes = 1 + _cut(table.rows - clients, rng.uniform(0.5, 1.5, size=clients))
     codes, totals = _classes(table, name)
     return _deal(codes, majority_counts(sizes, totals, share, each), rng)
 
@@ -216,13 +210,17 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     ),
     "random": Partitioner(_random, "every row goes to a random client"),
     "majority-even": Partitioner(
-        _majority_even,
+        partial(_by_majority, name="majority-even"),
         "each of the first k clients holds mostly one class, the others are mixed; equal sizes",
         (_SHARE,),
     ),
-    "majority": Partitioner(_majority, "as majority-even, with unequal sizes", (_SHARE,)),
+    "majority": Partitioner(
+        partial(_by_majority, name="majority"), "as majority-even, with unequal sizes", (_SHARE,)
+    ),
     "pick-two": Partitioner(
-        _pick_two, "each of the first k/2 clients holds mostly two classes; equal sizes", (_SHARE,)
+        partial(_by_majority, name="pick-two", each=2),
+        "each of the first k/2 clients holds mostly two classes; equal sizes",
+        (_SHARE,),
     ),
     "dirichlet": Partitioner(
         _dirichlet, "class by class, in proportions drawn from a Dirichlet distribution", (_ALPHA,)

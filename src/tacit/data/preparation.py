@@ -76,9 +76,9 @@ class Preparation(WordSums, NoisyScale, Component):
         check_rows(table, party.id, self.missing)
         return introduce(table, declared)
 
-    def agreement(self, declared: Mapping[str, Any]) -> Agreement:
+    def agreement(self, declared: Mapping[str, Any], min_count: int = 1) -> Agreement:
         """Start collecting introductions."""
-        return Agreement(declared)
+        return Agreement(declared, min_count)
 
     def read_schema(self, message: Message) -> Schema:
         """Read the agreed schema."""
@@ -131,12 +131,17 @@ class Preparation(WordSums, NoisyScale, Component):
     @contribution(lambda self, schema: cells.layout(schema), family="cells")
     def cell_counts(self, party: Party, shared: Shared) -> dict[str, Any]:
         """How many of this party's rows have each class and category, at most the least count."""
-        return cells.count(party.data, shared.schema, manifest_of(party).min_count, party.holdout.rows)
+        if shared.schema.min_count != (least := manifest_of(party).min_count):
+            raise DataError(
+                f"{party.id} was told to count up to {shared.schema.min_count} rows, agreed was min_count = "
+                f"{least}: it counts nothing"
+            )
+        return cells.count(party.data, shared.schema, party.holdout.rows)
 
     @apply
     def recode(self, total: Total, shared: Shared) -> Shared:
         """Put small cells together; stop if a class is one."""
-        found = cells.Cells.of(total)
+        found = cells.Cells.of(total, shared.schema.min_count)
         found.check(shared.schema)
         recoding = found.recoding(shared.schema)
         return shared | {"min_count": found.least} | ({} if recoding is None else {"cells": recoding})
@@ -144,7 +149,7 @@ class Preparation(WordSums, NoisyScale, Component):
     @apply
     def recheck(self, total: Total, shared: Shared) -> Shared:
         """Stop if clients that continue, with others or other rows, have small cells of their own."""
-        found = cells.Cells.of(total)
+        found = cells.Cells.of(total, shared.schema.min_count)
         found.check(shared.schema)
         found.check_again(shared.schema, shared.get("cells"))
         return shared | {"min_count": found.least}

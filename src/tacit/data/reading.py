@@ -159,7 +159,6 @@ def _date_columns(column: Any, name: str, reading: Reading, table: str) -> Itera
 
 
 def _times(column: Any, name: str, reading: Reading, table: str) -> Any:
-    """Read dates as times in microseconds."""
     import pyarrow as pa
     from pyarrow import compute as pc
 

@@ -3,12 +3,10 @@
 :mod:`tacit.data.agreement` says how parties agree on one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -28,13 +26,14 @@ class Schema:
     """The agreed columns in order, with their categories, and the agreed classes or targets.
 
     Numbers become one feature each, a category becomes one feature per agreed value (one-hot); a
-    missing category is all zeros.
+    missing category is all zeros. ``min_count`` rows at least must have a class or category.
     """
 
     columns: tuple[Column, ...]
     task: Task
     classes: tuple[Label, ...] = field(repr=False)
     target_names: tuple[str, ...]
+    min_count: int = 1
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -133,7 +132,7 @@ class Schema:
         return Message(schema=msgspec.json.encode(self))
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Schema:
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Read a schema."""
         try:
             return msgspec.json.decode(message["schema"], type=cls)

@@ -8,7 +8,7 @@ References
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.data.findings import Finding
 from tacit.data.partition import BY_FILE
-from tacit.data.table import Table
+from tacit.data.table import Table, count_words
 
 SAMPLE = 10_000  # rows of a site from which the size of a column is taken
 STRANGE = 0.1  # share of rows with categories that no other site has: below, they may be rare ones
@@ -71,13 +71,13 @@ def look_at_sites(sites: Mapping[str, Table]) -> Iterator[Finding]:
     if len(sites) < 2 or any([(c.name, c.kind) for c in t.columns] != [*columns.items()] for t in tables):
         return  # that columns differ is told elsewhere
     if tables[0].task == "classification":
-        held = [_counted(table.target, table.classes) for table in tables]
+        held = [count_words(table.target, table.classes) for table in tables]
         yield from _in_words(dict(zip(sites, held, strict=True)), "labels", tables[0].target_names[0], 0.0)
     numbers = [table.values[:: 1 + table.rows // SAMPLE].astype(np.float64) for table in tables]
     middle = np.array([np.median(np.abs(np.nan_to_num(each)), axis=0) for each in numbers])
     for index, (name, kind) in enumerate(columns.items()):
         if kind == "category":
-            held = [_counted(table.values[:, index], table.columns[index].categories) for table in tables]
+            held = [count_words(table.values[:, index], table.columns[index].categories) for table in tables]
             yield from _in_words(dict(zip(sites, held, strict=True)), "categories", name, STRANGE)
             continue
         sizes = np.log(np.where(middle[:, index] > 0, middle[:, index], np.nan))
@@ -96,12 +96,6 @@ def look_at_repeats(table: Table) -> Iterator[Finding]:
     if extra > len(values) / 20 and 2 * max(len(np.unique(column)) for column in values.T) > rows:
         text = f"{extra:,} rows repeat another one, so that tests hold rows that were learnt: drop them"
         yield Finding("warning", "duplicate", "", text)
-
-
-def _counted(codes: NDArray[Any], words: Sequence[Any]) -> Counter[Any]:
-    """Return how many rows have each word that occurs."""
-    counts = np.bincount(codes[np.isfinite(codes)].astype(np.int64), minlength=len(words)).tolist()
-    return +Counter(dict(zip(words, counts, strict=True)))
 
 
 def _in_words(held: Mapping[str, Counter[Any]], what: str, name: str, least: float) -> Iterator[Finding]:

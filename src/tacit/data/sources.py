@@ -4,7 +4,10 @@ import codecs
 import csv
 import io
 import re
+import zipfile
+import zlib
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,6 +21,9 @@ _MISSING = [*(" " * width for width in range(9)), "NA", "N/A", "NaN", "nan", "NU
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
 _NUMBER, _FRACTION = re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), re.compile(r"\s*[+-]?\d+[.,]\d+\s*")
 _PARTED = r"[+-]?[1-9]\d{0,2}(\.\d{3})+$"  # 61.000 in a file of a country with decimal commas
+_TAG = re.compile(rb"""<(?:[\w.-]+:)?(row|c)(?=[\s/>])((?:[^>"']|"[^"]*"|'[^']*')*+)""")  # of a sheet
+_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]{0,4})(\d{0,9})["']""")
+_EMPTY_CELLS = 5_000_000  # that a sheet may have beside ten times those that are written: each takes memory
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
@@ -80,16 +86,70 @@ def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[li
         from python_calamine import CalamineError, CalamineWorkbook
     except ImportError:
         raise UnavailableError(f"reading {name} needs pip install 'tacit-fl[excel]'") from None
+    raw = file.read()
     try:
-        book = CalamineWorkbook.from_filelike(io.BytesIO(file.read()))
+        check_extent(raw, name)
+        book = CalamineWorkbook.from_filelike(io.BytesIO(raw))
         sheets = book.sheet_names
         if sheet is not None and sheet not in sheets:
             raise ConfigError(f"{name} has no sheet '{sheet}': {nearest(sheet, sheets)}")
         rows: list[list[Any]] = book.get_sheet_by_name(sheet or sheets[0]).to_python()
-    except (CalamineError, OSError) as error:
+    except (CalamineError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{name} cannot be read as an Excel file: save it again, or as CSV") from error
     several = sheet is None and len(sheets) > 1
     return rows or [[]], f"{name}: sheet '{sheets[0]}', the first of {len(sheets)}" if several else ""
+
+
+def check_extent(raw: bytes, name: str) -> None:
+    """Refuse an Excel file with a sheet of which nearly all is empty: its reader makes room for every cell.
+
+    A sheet that has a cell in the last row and column is a few hundred bytes, and 17 thousand million cells.
+    """
+    with zipfile.ZipFile(io.BytesIO(raw)) as book:
+        if not any(part.startswith("xl/") for part in book.namelist()):
+            raise zipfile.BadZipFile("it is of another program")
+        for part in book.namelist():
+            with book.open(part) as file:
+                rows, columns, written = _extent(file)
+            if rows * columns > _EMPTY_CELLS + 10 * written:
+                extent = f"to row {rows:,} and column {columns:,}, {rows * columns:,} cells"
+                raise DataError(
+                    f"{name}: a sheet reaches {extent} of which {written:,} are written, and "
+                    f"{_EMPTY_CELLS:,} may be empty: delete the rows and columns after the last value, or "
+                    "save it as CSV"
+                )
+
+
+def _extent(file: IO[bytes]) -> tuple[int, int, int]:
+    """Return the last row and column that a sheet names, and how many cells it writes."""
+    row = column = rows = columns = written = 0
+    rest = b""
+    while (chunk := file.read(_SAMPLE)) or rest:
+        # The last tag may go on in the next bytes.
+        whole, last, rest = (rest + chunk).rpartition(b"<") if chunk else (rest, b"", b"")
+        rest = last + rest
+        for tag, attributes in _TAG.findall(whole):
+            letters, digits = found.groups() if (found := _PLACE.search(attributes)) else (b"", b"")
+            if tag == b"row":
+                row, column = int(digits or row + 1), 0
+            else:
+                written += 1
+                column = _column_number(letters) or column + 1
+                row = int(digits or row)
+            rows, columns = max(rows, row), max(columns, column)
+    return rows, columns, written
+
+
+def _column_number(letters: bytes) -> int:
+    """Return the place of a column.
+
+    >>> _column_number(b"A"), _column_number(b"XFD")
+    (1, 16384)
+    """
+    number = 0
+    for letter in letters.upper():
+        number = 26 * number + letter - 64
+    return number
 
 
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
@@ -149,7 +209,7 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
     pairs = [pair for pair in _numbers(sample, dialect) if guessed and re.fullmatch(_POINT, pair[1])]
     parted = all(re.match(_PARTED, cell) for _, cell in pairs)
     for name in dict.fromkeys(name for name, _ in pairs if parted):
-        notes.append(f"{path.name}: column '{name}' {THREE}, use --decimal , --numeric {name}")
+        notes.append(f"{path.name}: column '{name}' {THREE}, use --decimal , --numeric {quote(name)}")
     return data, notes
 
 

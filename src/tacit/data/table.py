@@ -5,11 +5,10 @@ labels are codes into ``classes``; which codes mean the same at two parties is s
 :mod:`tacit.data.schema`, never by looking at pooled data.
 """
 
-from __future__ import annotations
-
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +88,7 @@ class Table(Shown):
         task: Task = "classification",
         names: Iterable[str] | None = None,
         name: str = "table",
-    ) -> Table:
+    ) -> Self:
         """Make a table from plain arrays of numbers and labels."""
         matrix = np.asarray(values)
         if matrix.ndim != 2:
@@ -113,7 +112,7 @@ class Table(Shown):
         kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
         return {"name": self.name, "rows": self.rows, **kinds}
 
-    def take(self, rows: Any) -> Table:
+    def take(self, rows: Any) -> Self:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""
         return replace(
             self,
@@ -122,7 +121,7 @@ class Table(Shown):
             groups={key: value[rows] for key, value in self.groups.items()},
         )
 
-    def arranged(self, names: Sequence[str]) -> Table:
+    def arranged(self, names: Sequence[str]) -> Self:
         """Put the columns into the order of some names; with other names the table stays as it is."""
         own = [column.name for column in self.columns]
         if own == names or sorted(own) != sorted(names):
@@ -130,7 +129,7 @@ class Table(Shown):
         order = [own.index(name) for name in names]
         return replace(self, columns=tuple(self.columns[i] for i in order), values=self.values[:, order])
 
-    def set_apart(self, name: str | None) -> Table:
+    def set_apart(self, name: str | None) -> Self:
         """Make a feature a group, by which rows may be divided; any other name changes nothing."""
         chosen = [index for index, column in enumerate(self.columns) if column.name == name]
         if not chosen or len(self.columns) == 1:
@@ -148,6 +147,12 @@ class Table(Shown):
                 return self.values[:, index]
         valid = [*self.groups, *(column.name for column in self.columns)]
         raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
+
+
+def count_words(codes: NDArray[Any], words: Sequence[Any]) -> Counter[Any]:
+    """Return how many rows have each word that occurs, in the order of the words; missing ones have none."""
+    counts = np.bincount(codes[np.isfinite(codes)].astype(np.int64), minlength=len(words)).tolist()
+    return +Counter(dict(zip(words, counts, strict=True)))
 
 
 def order_labels(labels: Iterable[Label]) -> list[Label]:

@@ -29,7 +29,7 @@ from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.agreement import DECLARE, MOST_AGREED, SOUGHT
 from tacit.data.schema import OTHER, Schema
-from tacit.data.table import order_labels
+from tacit.data.table import count_words, order_labels
 
 BUCKETS = 4096
 CELLS = 64  # words that one sum spells
@@ -159,16 +159,15 @@ def _unknown_words(party: Party, shared: Shared) -> Iterator[tuple[bytes, int]]:
         columns.append((LABEL, table.classes, table.target))
     for index, words, codes in columns:
         where = "the target" if index == LABEL else f"column '{table.columns[index].name}'"
-        there = codes[np.isfinite(codes)].astype(np.int64)
-        for code, rows in enumerate(np.bincount(there, minlength=len(words))):
-            word = msgspec.json.encode((index, words[code]))
+        for value, rows in count_words(codes, words).items():
+            word = msgspec.json.encode((index, value))
             if len(word) > LETTERS - CHECK:
                 raise DataError(
                     f"a word of {len(word)} bytes in {where}: at most {LETTERS - CHECK} are agreed on "
                     "unless they are declared. Shorten it, or declare the categories"
                 )
-            if rows and word not in known:
-                yield word, int(rows)
+            if word not in known:
+                yield word, rows
 
 
 def _least(party: Party) -> int:
@@ -190,7 +189,6 @@ def _present(shared: Shared) -> list[int]:
 
 
 def _known(shared: Shared) -> list[bytes]:
-    """Return the words that were read so far, each with its column."""
     if "words" not in shared:
         return []
     return [word.encode() for word in msgspec.json.decode(shared["words"].tobytes(), type=list[str])]

@@ -31,6 +31,7 @@ from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load
 from tacit.data.findings import look
 from tacit.deploy.records import ASKER, CHARGES, record_answer, record_refusal, tell_coordinator
+from tacit.deploy.standing import begin_pieces, check_asked, digest_of_first, may_ask, may_enrol
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
@@ -42,7 +43,6 @@ from tacit.runs.tables import DataSettings
 
 log = logging.getLogger("tacit.site")
 
-STANDING = ("client.change_contribution", "client.open_standing_total")  # steps that no deployed run takes
 ROWS = "rows"  # in a party's state: digest of the rows with which it enrolled
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
@@ -68,8 +68,8 @@ def answer(
         if not isinstance(run, str):
             raise ConfigError("an ask that names no manifest")
         settings = _read_settings(folder, config)
-        with folder.store.step(run, party_of(folder, settings)) as party:
-            if message["$step"] in ENROLMENT and "manifest" not in party.state:
+        with folder.store.step(run, party_of(folder, settings, message["$step"])) as party:
+            if message["$step"] in ENROLMENT and may_enrol(party, message):
                 _check_invitation(folder, party, message, settings)
             else:
                 _check_enrolled(folder, party, message, settings)
@@ -107,8 +107,7 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
             f"an invitation to run {manifest.run} under the digest of another manifest: it was changed"
         )
     policy, experiment = folder.policy, settings.data.name != OWN_ROWS
-    may_ask = [folder.roster.pinned(COORDINATOR), *map(bytes.fromhex, policy.operators)]
-    party.state[ASKER] = signer(strip_prefix("protection/", message), manifest.digest, may_ask)
+    party.state[ASKER] = signer(strip_prefix("protection/", message), manifest.digest, may_ask(folder))
     party.state[SETTINGS] = _digest(settings)
     if manifest.experiment and not folder.settings.experiment:
         raise ConfigError(f"{folder.name} takes part in no experiments, where models are read at sites")
@@ -129,6 +128,7 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
             )
         spent = folder.ledger.total(but=_terms(manifest))
         policy.check_epsilon(folder.name, components, spent, bool(holdout))
+        begin_pieces(party, manifest)
         if folder.settings.data is not None:
             policy.check_rows(folder.name, party.data.rows)
             if folder.settings.tell:
@@ -141,10 +141,7 @@ def _check_invitation(folder: SiteFolder, party: Party, message: Message, settin
 def _check_enrolled(folder: SiteFolder, party: Party, message: Message, settings: Settings) -> None:
     """Refuse an ask that is not bound to what this site enrolled under."""
     _check_channel(party)
-    if message["$step"] in STANDING:  # two totals of rows that the coordinator chooses differ by a row
-        raise ProtectionError(
-            f"{folder.name} is part of no standing federation: it contributes all its rows, or none"
-        )
+    check_asked(folder, party, message)
     if party.state.get(SETTINGS) != _digest(settings):
         # They say which rows are kept aside: two sums over other rows would show the difference.
         raise ProtectionError(f"{folder.name} enrolled under other settings of this run: they were changed")
@@ -174,8 +171,8 @@ def _terms(manifest: Manifest) -> str:
     return replace(manifest, attempt=0).digest
 
 
-def party_of(folder: SiteFolder, settings: Settings) -> Party:
-    """Return the party that a site plays in a run."""
+def party_of(folder: SiteFolder, settings: Settings, step: object = "") -> Party:
+    """Return the party that a site plays in a run, for a step."""
     experiment = settings.data.name != OWN_ROWS
 
     @cache
@@ -191,8 +188,10 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
         return holdings, holdings.names.index(folder.name), ""
 
     def party() -> Party:
+        @cache
         def held() -> tuple[Holdings, int]:
             holdings, index, digest = rows()
+            digest = digest_of_first(found, holdings.table, step) or digest
             if found.state.setdefault(ROWS, digest) != digest:  # two sums would show the difference
                 raise DataError(f"the rows of {folder.name} changed during the run: it contributes no more")
             return holdings, index
@@ -221,6 +220,7 @@ def party_of(folder: SiteFolder, settings: Settings) -> Party:
             earlier=lambda manifest: folder.store.recalled(manifest, party()),
             charge=charge,
             roster=folder.roster.clients,
+            least_rows=folder.policy.rows,
             names_score=folder.policy.name_scores,
         )
         return found
@@ -259,6 +259,11 @@ def _own(folder: SiteFolder, settings: Settings) -> Holdings:
     known = folder.settings
     if known.data is None:
         raise ConfigError(f"{folder.name} has no rows: name their file as `data` in its site.toml")
-    table = load(absolute(known.data, folder.path), **known.choices())
+    path = absolute(known.data, folder.path)
+    try:
+        table = load(path, **known.choices())
+    except TacitError as error:  # where the rows lie is not told to others
+        error.public = error.public.replace(path, "its rows")
+        raise
     seed = int.from_bytes(folder.secret.reveal()[:7], "little")
     return holdings_of(table, np.zeros(table.rows, dtype=np.int64), settings.data.holdout, seed)

@@ -49,16 +49,29 @@ class DeployedFederation(Federation):
             holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
         )
         self.grid, self._roster, self._settings = grid, roster, settings
-        self._keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
-        self._keys["preshared"] = frozenset(roster.exchanges)
-        self._log = folder.audit_log
+        self.keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
+        self.keys["preshared"] = frozenset(roster.exchanges)
+        self._log, self.unlock = folder.audit_log, folder.unlock
         self._has_holdouts = settings.data.holdout > 0
 
     def train(self, method: Method | str, *, events: Events | None = None, **settings: Any) -> Training:
         """Train a method, and record in the coordinator's audit log what is asked and what opens."""
         told = events or Events()
-        told.subscribe(RunRecords(self._log))
+        self.record(told)
         return super().train(method, events=told, **settings)
+
+    def record(self, events: Events, run: str = "") -> None:
+        """Record in the coordinator's audit log what is asked and what opens."""
+        events.subscribe(RunRecords(self._log, run))
+
+    def lasting_engine(self, names: Sequence[str] = ()) -> FlowerEngine:
+        """Return the engine by which these sites are reached, or all; wait for those that are named."""
+        clients = {name: key for name, key in self._roster.clients.items() if name in names or not names}
+        roster = replace(self._roster, clients=clients)
+        engine = FlowerEngine(self.grid, roster, timeout=self._settings.run.timeout)
+        if names:
+            engine.wait(self._settings.flower.wait)
+        return engine
 
     @contextmanager
     def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:

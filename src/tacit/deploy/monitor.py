@@ -4,13 +4,16 @@ All is read from the folder, mostly from its audit log, when somebody asks: step
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from socket import SHUT_RDWR
 from socketserver import ThreadingMixIn
 from threading import Thread
+from time import monotonic
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -26,6 +29,8 @@ from tacit.deploy.doctor import as_rows, health
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
+MOST_CONNECTIONS = 32  # at a time
+LONGEST_CONNECTION = 10.0  # seconds
 WAYS = {"in": ("bytes_in", "bytes_up"), "out": ("bytes_out", "bytes_down")}  # at a site, at the coordinator
 
 
@@ -71,7 +76,39 @@ class FolderMetrics(Collector):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
+    """Closes connections that last too long, and the oldest if there are too many: none locks others out."""
+
+    daemon_threads, request_queue_size = True, 128
+
+    def __init__(self, *given: Any) -> None:
+        self._since: dict[Any, float] = {}  # connections, the oldest first
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._since) >= MOST_CONNECTIONS:
+            for oldest in list(self._since)[:1]:
+                self._end(oldest)
+        self._since[request] = monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:  # called twice a second
+        super().service_actions()
+        for connection, since in list(self._since.items()):
+            if monotonic() - since > LONGEST_CONNECTION:
+                self._end(connection)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def _end(self, connection: Any) -> None:
+        self._since.pop(connection, None)
+        with suppress(OSError):
+            connection.shutdown(SHUT_RDWR)  # whoever reads from it reads its end
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a connection that is gone is nobody's fault
+            super().handle_error(request, client_address)
 
 
 @contextmanager

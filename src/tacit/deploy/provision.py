@@ -32,7 +32,7 @@ from tacit.deploy.records import user
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.runs.folder import cannot_write
-from tacit.runs.repeat import toml
+from tacit.runs.keys import toml
 
 ADDRESS = "127.0.0.1:8000"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -285,9 +285,12 @@ def update(folder: Path, roster: Path) -> tuple[Roster, int]:
     pinned = site.roster.coordinator
     found, revision = read_roster(read_small(roster, "a signed roster"), pinned)
     kept = site.path / "roster.json"
-    before = read_roster(kept.read_bytes(), pinned)[1] if kept.is_file() else 0
+    known, before = read_roster(kept.read_bytes(), pinned) if kept.is_file() else (site.roster, 0)
     if revision < before:
         raise ConfigError(f"{roster} is revision {revision}, this site has {before}: get the newest")
+    if revision == before and found != known:
+        told = f"{roster} is revision {revision} as this site's roster is, with other sites in it"
+        raise ConfigError(f"{told}: ask the operator, who signed two, which is the right one")
     kinds = ((vars(site.roster)[kind], vars(found)[kind]) for kind in ("clients", "services", "exchanges"))
     if changed := [name for old, new in kinds for name, key in new.items() if old.get(name, key) != key]:
         raise ConfigError(f"the roster has another key for {changed[0]}: ask that site by another way first")

@@ -15,6 +15,7 @@ from tacit.core.events import Event, Noted, Replied, RunStarted, WaveEnded, Wave
 from tacit.core.exposure import classified
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.standing_client import DONE
 from tacit.data.table import Table
 from tacit.engines.audit import AuditLog
 from tacit.engines.policy import Policy
@@ -66,6 +67,7 @@ def record_answer(folder: SiteFolder, party: Party, message: Message, asked: int
         bytes_in=asked,
         bytes_out=len(raw),
         left=left,
+        standing=party.cache.pop(DONE, None),
         charges=[asdict(charge) for charge in party.cache.pop(CHARGES, ())] or None,
         policy=policy_digest(folder.policy),
         accepts=vars(folder.policy) if enrols else None,
@@ -112,9 +114,9 @@ def told_by_sites(log: AuditLog) -> dict[str, dict[str, str]]:
 class RunRecords:
     """Records the events of a run in the coordinator's audit log; an ask is on disk before it leaves."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, run: str = "") -> None:
         self._log = log
-        self._run, self._up, self._down = "", 0, 0
+        self._run, self._up, self._down = run, 0, 0
 
     def __call__(self, number: int, event: Event) -> None:
         """Record an event, if it belongs there."""

@@ -10,6 +10,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared
+from tacit.core.standing_client import MODEL
 from tacit.data.files import absolute, load
 from tacit.engines.assembly import assemble
 from tacit.engines.sitefolder import UNLOCK, SiteFolder, SiteSettings, new_unlock, write_private
@@ -45,8 +46,10 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     for digest in folder.store.runs():
         with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
             known = party
-        if "manifest" in known.state and any(name.startswith("shared/") for name in known.state):
-            manifest = Manifest.from_message(Message.decode(known.state["manifest"]))
+        if "manifest" not in known.state or not any(name.startswith("shared/") for name in known.state):
+            continue
+        manifest = Manifest.from_message(Message.decode(known.state["manifest"]))
+        if any(name.startswith(_prefix(manifest)) for name in known.state):
             found.setdefault(manifest.run, (manifest, known))  # the latest attempt at a run comes first
     if not found:
         raise DataError(f"{folder.name} has adopted no model yet: let it take part in a run first")
@@ -56,6 +59,11 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     manifest, known = found[chosen]
     components = assemble(manifest)
     schema = components.preparation.read_schema(Message.decode(known.state["schema"]))
-    values = strip_prefix("shared/", known.state)
+    values = strip_prefix(_prefix(manifest), known.state)
     model: Model = components.method.model_at(known, Shared(schema, values))
     return chosen, model
+
+
+def _prefix(manifest: Manifest) -> str:
+    """Return how fields of a party's state begin that hold a model, or what it is learning."""
+    return MODEL if manifest.stands else "shared/"

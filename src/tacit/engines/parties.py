@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit.core.display import Shown
+from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
+from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
+from tacit.core.secret import Secret
 from tacit.data.files import load
 from tacit.data.reading import Reading
 from tacit.data.table import Table
@@ -18,6 +21,7 @@ from tacit.engines.sites import pinned_identity, site_secret
 class Parties(Shown):
     """Parties that hold rows of the same kind: the half of a federation that knows of no method."""
 
+    unlock: Secret | None = None  # under which the coordinator keeps secrets, where it has a key for that
     experiment = True  # all rows belong to one experimenter, who may read a client's replica of the model
 
     def __init__(
@@ -44,8 +48,8 @@ class Parties(Shown):
         self._engine_settings = {"workers": workers, "timeout": timeout, **engine}
         self.engine_facts: dict[str, Any] = {"name": "embedded"}
         # What another engine changes: whose keys, who is pinned, who keeps rows aside.
-        self._keys: dict[str, Any] = {"secret": site_secret(seed, COORDINATOR)}
-        self._keys["pinned"] = partial(pinned_identity, seed)
+        self.keys: dict[str, Any] = {"secret": site_secret(seed, COORDINATOR)}
+        self.keys["pinned"] = partial(pinned_identity, seed)
         self._has_holdouts = bool(holdings.holdout_sizes.any())
 
     @classmethod
@@ -154,6 +158,13 @@ class Parties(Shown):
 
         held = {str(name): read(data, str(name)) for name, data in tables.items()}
         return cls(SeparateHoldings(held), test=None if test is None else read(test, "test"), **settings)
+
+    def lasting_engine(self, names: Sequence[str] = ()) -> Engine | None:
+        """Return the engine by which a standing federation reaches these clients; None if they live here."""
+        return None
+
+    def record(self, events: Events, run: str = "") -> None:
+        """Have events of a run recorded, where there is an audit log."""
 
     @property
     def clients(self) -> int:

@@ -12,7 +12,7 @@ from math import isfinite
 
 from tacit.core.component import list_options
 from tacit.core.errors import ConfigError, nearest
-from tacit.core.manifest import Components, Manifest
+from tacit.core.manifest import STANDS, Components, Manifest
 from tacit.core.protection import Protection
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
@@ -45,6 +45,9 @@ class Policy:
         Fewest rows of its own with which the site takes part.
     min_count : int
         Least ``min_count`` of a run: how often a class or category must occur in the whole federation.
+    standing : bool
+        Whether the site takes part in standing federations: their totals open again and again, whenever
+        enough sites have come, brought more rows or gone. Each time it brings at least ``rows`` rows.
     epsilon : float, optional
         Largest epsilon that one run may cost, by noise that this site adds itself. With a limit, runs without
         such noise are refused. Left out: no limit.
@@ -63,6 +66,7 @@ class Policy:
     min_clients: int = 3
     rows: int = 10
     min_count: int = 5
+    standing: bool = False
     epsilon: float | None = None
     epsilon_total: float | None = None
     name_scores: bool = False
@@ -116,9 +120,28 @@ class Policy:
                     f"is seen: set it to {hidden!r}, or let its owner name plain in [accept] protections"
                 )
         self._check_protection(site, components.protection)
+        if STANDS in manifest.declared:
+            self._check_standing(site, manifest, components)
         for key in ("min_clients", "min_count"):
             if (asked := getattr(manifest, key)) < (least := getattr(self, key)):
                 raise _refused(site, key, asked, f"at least {least}")
+
+    def _check_standing(self, site: str, manifest: Manifest, components: Components) -> None:
+        """Refuse a standing federation that the owner did not allow, or whose totals no site could judge."""
+        if not self.standing:
+            raise ConfigError(
+                f"{site} takes part in no standing federation: train without it, or let its owner write "
+                "standing = true under [accept] in site.toml"
+            )
+        if not manifest.stands:
+            return
+        if components.method.standing is None or not components.protection.stands_at_sites:
+            raise ConfigError(
+                f"{site} opens standing totals itself, and compares them: {components.protection.name} lets "
+                "the coordinator open or choose them. Protect with bfv or ckks, and learn from a single sum"
+            )
+        if manifest.experiment or manifest.declared.get("holdout", 0.0):
+            raise ConfigError(f"{site} brings all its rows to a standing federation: keep none aside")
 
     def _check_protection(self, site: str, protection: Protection) -> None:
         """Refuse a protection that shows contributions, or withstands less than by default."""

@@ -3,7 +3,8 @@
 On a deployed engine every step is a new process, which reads the party's state and vault and writes both in
 one transaction: all that the step did is kept, or nothing. The vault is written under a key that is not in
 the file. A party that has forgotten a step would take it once more: so the file holds a checksum over all its
-rows, which every step brings up to date and every process checks when it opens the file.
+rows, which every step brings up to date and every process checks when it opens the file. Of old runs the name
+stays, without state and keys: who invites to one once more is refused.
 """
 
 import hashlib
@@ -26,7 +27,8 @@ from tacit.core.random import derive
 from tacit.core.secret import Secret
 
 NONCE = 12
-KEPT_RUNS = 16  # runs that are remembered; with an older one go its keys
+KEPT_RUNS = 16  # runs that are remembered; of an older one only its name, without its keys
+STANDING = "standing/"  # how names in a state begin that belong to a standing federation: it is kept
 PATIENCE = 600.0  # seconds a step waits for another step of the same site
 TABLE = """
 CREATE TABLE IF NOT EXISTS parties (
@@ -37,7 +39,8 @@ CREATE TABLE IF NOT EXISTS parties (
 CHECKSUM = (
     "CREATE TABLE IF NOT EXISTS checksum (only INTEGER PRIMARY KEY CHECK (only = 0), digest BLOB NOT NULL)"
 )
-RUNS = "SELECT run FROM parties GROUP BY run ORDER BY MAX(written) DESC"  # the latest first
+RUNS = "SELECT run FROM parties WHERE state != x'' GROUP BY run ORDER BY MAX(written) DESC"  # latest first
+LASTING = "CREATE TABLE IF NOT EXISTS lasting (run TEXT PRIMARY KEY) WITHOUT ROWID"  # standing federations
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what the database says of a file that is not whole
 FORMAT = 2  # from which on there is a checksum; a file from before gets one
 
@@ -78,6 +81,7 @@ class PartyStore:
         """Make what is not there yet, and refuse a file that has lost something."""
         connection.execute(TABLE)
         connection.execute(CHECKSUM)
+        connection.execute(LASTING)
         found = _digest(connection.execute("SELECT * FROM parties"))
         if connection.execute("PRAGMA user_version").fetchone()[0] < FORMAT:
             connection.execute("INSERT OR REPLACE INTO checksum VALUES (0, ?)", (found,))
@@ -111,12 +115,18 @@ class PartyStore:
         """Give the party what it remembers of a run, and keep what the block made of it if it ends well."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")  # steps of one site happen one after the other
-            self._read(connection, run, party)
+            if self._read(connection, run, party):
+                raise ProtectionError(
+                    f"{party.id} took part in run {run[:12]}… and has forgotten it, as it keeps the last "
+                    f"{KEPT_RUNS} runs: start a new one"
+                )
             before = party.state.to_bytes(), _written(party.vault)
             yield party
             after = party.state.to_bytes(), _written(party.vault)
             if after != before:
                 self._write(connection, run, party.id, *after)
+                if any(name.startswith(STANDING) for name in party.state):
+                    connection.execute("INSERT OR IGNORE INTO lasting VALUES (?)", (run,))
             connection.execute("COMMIT")
 
     def recalled(self, run: str, party: Party) -> Party | None:
@@ -130,12 +140,13 @@ class PartyStore:
         with self._connected() as connection:
             return [run for (run,) in connection.execute(RUNS)]
 
-    def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> None:
+    def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> bool:
+        """Give the party what it remembers of a run; return whether it has taken part and forgotten it."""
         query = "SELECT state, vault FROM parties WHERE run = ? AND party = ?"
         row = connection.execute(query, (run, party.id)).fetchone()
         party.state, party.vault = State(), Vault()
-        if row is None:
-            return
+        if row is None or not row[0]:
+            return row is not None
         state, vault = row
         try:
             raw = self._cipher.decrypt(vault[:NONCE], vault[NONCE:], _place(run, party.id, state))
@@ -146,6 +157,7 @@ class PartyStore:
             ) from None
         party.state = State.from_bytes(state)
         party.vault = Vault({name: Secret(value) for name, value in Message.decode(raw).items()})
+        return False
 
     def _write(
         self, connection: sqlite3.Connection, run: str, party: str, state: bytes, vault: bytes
@@ -155,9 +167,11 @@ class PartyStore:
         row = (run, party, state, sealed, time.time())
         with _summed(connection, "run = ? AND party = ?", (run, party)):
             connection.execute("INSERT OR REPLACE INTO parties VALUES (?, ?, ?, ?, ?)", row)
-        for (old,) in connection.execute(RUNS).fetchall()[KEPT_RUNS:]:
+        lasting = {old for (old,) in connection.execute("SELECT run FROM lasting")}
+        others = [old for (old,) in connection.execute(RUNS) if old not in lasting]
+        for old in others[KEPT_RUNS:]:
             with _summed(connection, "run = ?", (old,)):
-                connection.execute("DELETE FROM parties WHERE run = ?", (old,))
+                connection.execute("UPDATE parties SET state = x'', vault = x'' WHERE run = ?", (old,))
 
 
 @contextmanager

@@ -5,14 +5,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import validation
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
 
 from tacit.core.errors import TacitError
 from tacit.core.events import Events
@@ -73,8 +67,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _ask(self, ask: str, X: Any) -> NDArray[Any]:
         """Return what the model predicts for rows that are like those it was fitted to."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, **self._checks(X))
+        validation.check_is_fitted(self)
+        rows = validation.validate_data(self, X, reset=False, **self._checks(X))
         try:
             found: NDArray[Any] = getattr(self.model_, ask)(rows)
         except TacitError as error:
@@ -87,9 +81,9 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
-        rows, labels = _pair(validate_data(self, X, y, **self._checks(X)))
+        rows, labels = _pair(validation.validate_data(self, X, y, **self._checks(X)))
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
+        self.classes_, codes = np.unique(validation.column_or_1d(labels, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class, {self.classes_.tolist()}: a classifier needs two")
         self._train(rows, codes, groups, "classification")
@@ -112,9 +106,9 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train; rows with the same entry in ``groups`` belong to one party (None: all to one)."""
         checks = {} if is_frame(X) else {"multi_output": True, "y_numeric": True}
-        rows, targets = _pair(validate_data(self, X, y, **checks, **self._checks(X)))
+        rows, targets = _pair(validation.validate_data(self, X, y, **checks, **self._checks(X)))
         if targets.ndim == 2 and targets.shape[1] == 1:
-            targets = column_or_1d(targets, warn=True)
+            targets = validation.column_or_1d(targets, warn=True)
         self._train(rows, targets, groups, "regression")
         return self
 
@@ -127,13 +121,12 @@ def _pair(checked: tuple[Any, Any]) -> tuple[Any, NDArray[Any]]:
     """Return rows, and targets as an array that fits them: of a DataFrame nobody has looked at those yet."""
     rows, targets = checked
     if is_frame(rows):
-        targets = check_array(targets, ensure_2d=False, dtype=None, input_name="y")
-        check_consistent_length(rows, targets)
+        targets = validation.check_array(targets, ensure_2d=False, dtype=None, input_name="y")
+        validation.check_consistent_length(rows, targets)
     return rows, targets
 
 
 def _table(X: Any, target: NDArray[Any], task: Task) -> Table:
-    """Return rows and targets as a table."""
     if not is_frame(X):
         return Table.of(X, target, task=task, name="X")
     data, names = to_arrow(X, "X"), list[str]()
@@ -147,7 +140,7 @@ def _holdings(table: Table, groups: Any) -> Holdings:
     """Return the rows of each group as the holdings of one party, named after the group."""
     if groups is None:
         return Holdings(table, np.array([0, table.rows]), ["everybody"])
-    owners = column_or_1d(groups)
+    owners = validation.column_or_1d(groups)
     if len(owners) != table.rows:
         raise ValueError(
             f"groups has {len(owners)} entries for {table.rows} rows: name the owner of each row"

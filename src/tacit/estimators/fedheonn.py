@@ -27,15 +27,9 @@ class _FedHEONN(Estimator):
         hidden: int = 0,
         missing: Missing = "refuse",
     ) -> None:
-        self.lam = lam
-        self.activation = activation
-        self.mode = mode
-        self.scale = scale
-        self.protect = protect
-        self.seed = seed
-        self.min_count = min_count
-        self.hidden = hidden
-        self.missing = missing
+        self.lam, self.activation, self.mode, self.hidden = lam, activation, mode, hidden
+        self.scale, self.missing = scale, missing
+        self.protect, self.seed, self.min_count = protect, seed, min_count
 
     def _plan(self) -> tuple[FedHEONN, Preparation]:
         weight = getattr(self, "class_weight", None)

@@ -10,30 +10,21 @@ whereas energy is paid by everybody: ``wh = watts · (CPU of all clients + CPU o
 The definitions are spelt out in docs/ledger.md.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.core import events
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError
-from tacit.core.events import (
-    BudgetSpent,
-    Event,
-    Received,
-    Refused,
-    Relayed,
-    Replied,
-    RoundEnded,
-    WaveEnded,
-    WaveStarted,
-)
 
 SECONDS_PER_HOUR = 3600.0
+POWERCAP = Path("/sys/class/powercap")
+MICROJOULES_PER_WH = 3.6e9
 
 
 @dataclass
@@ -61,7 +52,7 @@ class _Clients:
         self.bytes_up, self.bytes_down, self.cpu_s = array("q"), array("q"), array("d")
         self.messages = array("q")
 
-    def add(self, reply: Replied, messages: int) -> None:
+    def add(self, reply: events.Replied, messages: int) -> None:
         place = self.place.setdefault(reply.party, len(self.place))
         if place == len(self.cpu_s):
             for totals in (self.bytes_up, self.bytes_down, self.cpu_s, self.messages):
@@ -79,13 +70,12 @@ class CostLedger(Shown):
 
     Examples
     --------
-    >>> from tacit.core.events import Events
     >>> ledger = CostLedger()
-    >>> events = Events(ledger)
-    >>> events.emit(WaveStarted(wave=0, step="gram", parties=2))
-    >>> events.emit(Replied(wave=0, party="a", bytes_down=100, bytes_up=4000, cpu_s=0.5))
-    >>> events.emit(Replied(wave=0, party="b", bytes_down=100, bytes_up=6000, cpu_s=1.5))
-    >>> events.emit(WaveEnded(wave=0, replies=2, failures=0, cpu_s=0.25, wall_s=2.0))
+    >>> told = events.Events(ledger)
+    >>> told.emit(events.WaveStarted(wave=0, step="gram", parties=2))
+    >>> told.emit(events.Replied(wave=0, party="a", bytes_down=100, bytes_up=4000, cpu_s=0.5))
+    >>> told.emit(events.Replied(wave=0, party="b", bytes_down=100, bytes_up=6000, cpu_s=1.5))
+    >>> told.emit(events.WaveEnded(wave=0, replies=2, failures=0, cpu_s=0.25, wall_s=2.0))
     >>> cost = ledger.summary(watts=1600)
     >>> cost["messages"], cost["bytes_up"], cost["bytes_up_per_client"]
     (4, 10000, {'mean': 5000.0, 'max': 6000})
@@ -106,30 +96,30 @@ class CostLedger(Shown):
         self._complete_rounds = 0
         self._forms: dict[str, int] = {}  # bytes of fields, by how they travelled
 
-    def __call__(self, number: int, event: Event) -> None:
+    def __call__(self, number: int, event: events.Event) -> None:
         """Take one event into account; events that cost nothing are passed over."""
         match event:
-            case WaveStarted():
+            case events.WaveStarted():
                 wave = self._wave(event.wave)
                 wave.step, wave.parties = event.step, event.parties
-            case Replied():
+            case events.Replied():
                 self._replied(event)
-            case Refused():
+            case events.Refused():
                 wave = self._wave(event.wave)
                 wave.failures, wave.replies = wave.failures + 1, max(0, wave.replies - 1)
                 self._failures.append({"party": event.party, "step": wave.step, "reason": event.reason})
-            case Relayed():
+            case events.Relayed():
                 self._relays += event.times
                 self._relayed_bytes += event.bytes
-            case Received():
+            case events.Received():
                 self._forms[event.form] = self._forms.get(event.form, 0) + event.bytes
-            case RoundEnded():
+            case events.RoundEnded():
                 self._complete_rounds = event.round
-            case WaveEnded():
+            case events.WaveEnded():
                 wave = self._wave(event.wave)
                 wave.cpu_coordinator_s += event.cpu_s
                 wave.wall_s += event.wall_s
-            case BudgetSpent():
+            case events.BudgetSpent():
                 spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
                 self._spent[event.unit] = {**spent, "sums_left": event.left, "unit": event.unit}
 
@@ -151,7 +141,7 @@ class CostLedger(Shown):
             self._waves[number] = _Wave(number, self._complete_rounds)
         return self._waves[number]
 
-    def _replied(self, reply: Replied) -> None:
+    def _replied(self, reply: events.Replied) -> None:
         # A refusal travels back and is a message; silence (a timeout, a lost client) is none.
         answered = reply.failure is None or reply.bytes_up > 0
         (self._services if reply.service else self._clients).add(reply, 1 + answered)
@@ -187,6 +177,8 @@ class CostLedger(Shown):
         everybody, services = math.fsum(clients.cpu_s), math.fsum(self._services.cpu_s)
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
         total = everybody + coordinator + services
+        served = sum(self._services.bytes_up) + sum(self._services.bytes_down)
+        hidden = sum(size for kind, size in self._forms.items() if kind != "plain")
         return {
             "messages": self._asks + self._replies + self._relays,
             "messages_by_route": {
@@ -199,9 +191,10 @@ class CostLedger(Shown):
             "bytes_up_per_client": _mean_and_max(clients.bytes_up),
             "bytes_down_per_client": _mean_and_max(clients.bytes_down),
             "relayed_bytes": self._relayed_bytes,
-            "service_bytes": (served := sum(self._services.bytes_up) + sum(self._services.bytes_down)),
+            "service_bytes": served,
             "bytes_by_form": dict(self._forms),
-            "cryptography_share": self._cryptography(served),
+            # Keys, ciphertexts, masked values, shares and sealed messages, of all bytes.
+            "cryptography_share": hidden / max(sum(clients.bytes_up) + sum(clients.bytes_down) + served, 1),
             "cpu_s": {
                 "slowest_client": slowest,
                 "clients": everybody,
@@ -224,13 +217,8 @@ class CostLedger(Shown):
             },
         }
 
-    def _cryptography(self, served: int) -> float:
-        """Return which share of all bytes was keys, ciphertexts, masked values, shares or sealed messages."""
-        total = sum(self._clients.bytes_up) + sum(self._clients.bytes_down) + served
-        return sum(size for kind, size in self._forms.items() if kind != "plain") / max(total, 1)
 
-
-def _mean_and_max(counts: array[int]) -> dict[str, float]:
+def _mean_and_max(counts: Sequence[int]) -> dict[str, float]:
     return {"mean": sum(counts) / len(counts) if counts else 0.0, "max": max(counts, default=0)}
 
 
@@ -246,3 +234,33 @@ def peak_megabytes() -> float:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+
+
+class Meter:
+    """The machine's own meters of energy, Linux' powercap, read when it is made and when it is asked.
+
+    Their figure is kept apart from nominal watts times CPU time: they count all that runs on the machine. To
+    read them may need rights that a run does not have; then there is none.
+    """
+
+    def __init__(self, folder: Path = POWERCAP) -> None:
+        # A package's name has one number; its cores and memory are parts of it, and have two.
+        self._meters = [path for path in sorted(folder.glob("*-rapl:*")) if path.name.count(":") == 1]
+        self._first = [self._read(path, "energy_uj") for path in self._meters]
+
+    @staticmethod
+    def _read(path: Path, name: str) -> int | None:
+        try:
+            return int((path / name).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def watt_hours(self) -> float | None:
+        """Return the watt-hours since the beginning; None without a meter that can be read."""
+        spent = 0
+        for path, first in zip(self._meters, self._first, strict=True):
+            now, limit = self._read(path, "energy_uj"), self._read(path, "max_energy_range_uj")
+            if first is None or now is None or (now < first and limit is None):
+                return None
+            spent += now - first + (0 if now >= first else limit or 0)  # a meter starts again at its limit
+        return spent / MICROJOULES_PER_WH if self._meters else None

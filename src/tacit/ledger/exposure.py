@@ -20,6 +20,7 @@ from tacit.core.exposure import (
     RUN,
     VOCABULARY,
 )
+from tacit.ledger.sentences import saw, sentences
 
 CLIENTS = "clients"
 OTHERS = {ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER, RUN}  # who and whom, but for services
@@ -101,8 +102,9 @@ class ExposureLedger(Shown):
     def _received(self, event: Received) -> None:
         if event.step.startswith("protection."):  # a method's own services open no totals
             self._services |= dict.fromkeys({event.receiver, event.about} - OTHERS)
-        handed_over = event.step == "client.disclose_total" and event.what == "total"
-        shown = event.receiver != EXPERIMENTER or event.step == "client.show_model"
+        led = event.step == "client.lead_total"
+        handed_over = (led or event.step == "client.disclose_total") and event.what == "total"
+        shown = not led if event.receiver != EXPERIMENTER else event.step == "client.show_model"
         if event.kind == "aggregate" and (handed_over if event.receiver == CLIENT else shown):
             return  # part of an opening, which other events tell
         if event.what == VOCABULARY and event.bytes == EMPTY * event.times:
@@ -123,12 +125,15 @@ class ExposureLedger(Shown):
         self._over = event.contributors
         ciphers = self._ciphers.pop(event.contribution, None)
         if event.at == COORDINATOR or self._disclosing:
-            others = self._services if event.at == COORDINATOR else [CLIENTS]
+            others = self._services if event.at == COORDINATOR else [event.at]
             for who in (COORDINATOR, *others):
                 total = _Kind(who, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
                 _add(self._rows, total, 1, 8 * event.values)
-        else:
+        elif event.at == CLIENTS:
             self._logged[event.contribution] = None
+        else:  # a leader, by name
+            total = _Kind(event.at, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
+            _add(self._rows, total, 1, 8 * event.values)
         # A coordinator that opens totals without anyone's help holds the key. It does no harm where it
         # gets the total alone, as in a ring; ciphertexts of single clients would be open to it.
         own = event.at == COORDINATOR and not self._services
@@ -166,8 +171,6 @@ class ExposureLedger(Shown):
 
     def facts(self) -> dict[str, Any]:
         """Return what the coordinator saw, in one line."""
-        from tacit.ledger.sentences import saw
-
         return {"the coordinator saw": saw(self.summary())}
 
     def _repr_html_(self) -> str:
@@ -178,8 +181,6 @@ class ExposureLedger(Shown):
 
     def sentences(self) -> list[str]:
         """Say the same to people, worst first."""
-        from tacit.ledger.sentences import sentences
-
         return sentences(self.summary())
 
 

@@ -30,7 +30,7 @@ class History:
                 self.lines.append({**opened, **self._cost})
                 self._cost = dict.fromkeys(self._cost, 0)
             case BudgetSpent() if self.lines:
-                self.lines[-1]["epsilon"] = event.epsilon
+                self.lines[-1][event.key] = event.epsilon
             case Evaluated() if self.lines and event.model.startswith("round "):
                 scores = {name: event.scores[name] for name in SCORES if event.scores.get(name) is not None}
                 self.lines[-1] |= {"round": int(event.model.split()[1]), **scores}

@@ -1,7 +1,5 @@
 """A progress bar in notebooks: one line of HTML that is changed in place, without widgets."""
 
-from __future__ import annotations
-
 import sys
 import time
 from html import escape
@@ -11,12 +9,6 @@ from typing import Any
 from tacit.core.events import Evaluated, Event, Replied, RunEnded, TotalOpened, WaveStarted
 
 EVERY = 0.2  # seconds between two changes: more would fill the notebook's connection
-
-
-def notebook_bar() -> NotebookBar | None:
-    """Return a bar if this runs in a notebook, where a cell's output can be changed."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return NotebookBar() if hasattr(shell, "kernel") else None
 
 
 class NotebookBar:
@@ -53,3 +45,9 @@ class NotebookBar:
         sums = f"{self._sums} sum" + "s" * (self._sums != 1)
         told = escape(f": {sums}{self._score}, {self._drawn - self._began:.1f} s")
         self._handle.update(self._html(f"Tacit {state}{told}"))
+
+
+def notebook_bar() -> NotebookBar | None:
+    """Return a bar if this runs in a notebook, where a cell's output can be changed."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return NotebookBar() if hasattr(shell, "kernel") else None

@@ -11,24 +11,32 @@ STEPS = {  # what parties are asked for, where its name does not say it
     **{"serve_key": "make keys", "offer": "exchange keys", "unmask": "take off masks"},
     **{"hold": "add up shares", "reveal": "draw the committee"},
 }
+PAST = ("was told", "saw", "received", "relayed")
+FUTURE = ("will be told", "will see", "will receive", "will relay")
 HIDDEN = {"cipher": "ciphertexts", "masked": "masked vectors", "share": "single shares"}
 
 
-def sentences(rows: Iterable[Row]) -> list[str]:
+def sentences(rows: Iterable[Row], planned: bool = False) -> list[str]:
     """Write one sentence for rows of the same kind, in the order of the rows: worst first.
+
+    Of a run that is only planned they say what will be seen.
 
     >>> row = {"who": "coordinator", "what": "terms: factor", "about": "each client", "class": "plain",
     ...        "over": 1, "times": 5, "bytes": 1000, "openable": True}
     >>> sentences([row])
     ['The coordinator saw in the clear, of every single client: factor of terms.']
+    >>> sentences([row], planned=True)
+    ['The coordinator will see in the clear, of every single client: factor of terms.']
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         over = row["over"] if row["class"] == "aggregate" else 1
-        subject = "Clients" if row["who"] == "clients" else f"The {row['who'].replace('-', ' ')}"
+        who = row["who"] if row["who"].startswith("leader ") else row["who"].replace("-", " ")
+        subject = "Clients" if who == "clients" else f"The {who}"
         key = (subject, row["class"], row["about"], row["openable"], over)
         groups.setdefault((*key, row["what"].startswith(INTRODUCTION)), []).append(row)
-    told = [_sentence(subject, kind, group) for (subject, kind, *_), group in groups.items()]
+    verbs = FUTURE if planned else PAST
+    told = [_sentence(subject, kind, group, verbs) for (subject, kind, *_), group in groups.items()]
     return [text for text in told if text]
 
 
@@ -48,29 +56,33 @@ def exposes_one(row: Row) -> bool:
     return bool(readable and row["about"] in ("each client", "another client", "all clients together"))
 
 
-def _sentence(subject: str, kind: str, rows: Sequence[Row]) -> str:
+def _sentence(subject: str, kind: str, rows: Sequence[Row], verbs: tuple[str, ...]) -> str:
+    told, seen, received, relayed = verbs
     first = rows[0]
     things = _listed([phrase(row["what"]) for row in rows])
     if first["what"].startswith(INTRODUCTION):
-        return f"{subject} was told at enrolment, by every single client: {things}."
+        return f"{subject} {told} at enrolment, by every single client: {things}."
     if kind == "plain" or (kind == "aggregate" and first["over"] == 1):
-        return f"{subject} saw in the clear, of every single client: {things}."
+        return f"{subject} {seen} in the clear, of every single client: {things}."
     if kind == "aggregate" and not first["over"]:
-        return f"{subject} saw what clients had learnt together before this run began or went on: {things}."
+        earlier = "what clients had learnt together before this run began or went on"
+        return f"{subject} {seen} {earlier}: {things}."
     if kind == "aggregate":
-        return f"{subject} saw, of {first['over']:,} clients together: {things}."
+        return f"{subject} {seen}, of {first['over']:,} clients together: {things}."
     if kind == "public":
         return ""
     if first["openable"]:
         if first["about"] == "the keys":
-            return f"{subject} received {things}, sealed for each of them."
-        return f"{subject} received ciphertexts of single clients under a key that it holds: {things}."
+            return f"{subject} {received} {things}, sealed for each of them."
+        return f"{subject} {received} ciphertexts of single clients under a key that it holds: {things}."
     if kind == "sealed" and subject != "Clients":
         messages, size = sum(row["times"] for row in rows), sum(row["bytes"] for row in rows)
-        return f"{subject} relayed sealed bytes it cannot read: {messages:,} messages, {size:,} bytes."
+        # The figures of a rehearsal are not those of the run.
+        counted = "" if verbs is FUTURE else f": {messages:,} messages, {size:,} bytes"
+        return f"{subject} {relayed} sealed bytes it cannot read{counted}."
     if kind == "sealed":
-        return f"{subject} received, sealed by another client, what opens nothing by itself: {things}."
-    return f"{subject} received {HIDDEN.get(kind, kind)} of every client, which it cannot open: {things}."
+        return f"{subject} {received}, sealed by another client, what opens nothing by itself: {things}."
+    return f"{subject} {received} {HIDDEN.get(kind, kind)} of every client, which it cannot open: {things}."
 
 
 def phrase(what: str) -> str:

@@ -1,6 +1,6 @@
 """One paper, one file."""
 
-from tacit.core.registry import Registry
+from tacit.core.component import Registry
 from tacit.methods.base import Method
 
 METHODS: Registry[Method] = Registry(

@@ -91,7 +91,7 @@ def warnings_for_pair(method: Method, protection: Protection) -> Sequence[str]:
     """Return what to know of a method and a protection together before a run begins."""
     if protection.shows_contributions:
         return ()
-    sends = protection.opens == "coordinator" and method.learns_from_models
+    sends = protection.opens != "clients" and method.learns_from_models
     return ((MODEL_SENT,) if sends else ()) + ((PARTS_SUMMED,) if method.divides_rows else ())
 
 

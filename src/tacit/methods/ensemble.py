@@ -45,7 +45,7 @@ from tacit.methods.heonn import patches
 from tacit.methods.heonn.exchange import Rows, Units, heaviest_row, invert_targets, stack
 from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
 from tacit.models.activations import ActivationName
-from tacit.models.ensemble import Ensemble, Vote
+from tacit.models.onelayer import Ensemble, Vote
 
 MAX_DRAWS = 10_000
 
@@ -94,7 +94,7 @@ class FedHEONNEnsemble(Method):
 
     name = "fedheonn-ensemble"
     weighs_classes: ClassVar[bool] = True
-    default_protection = FedHEONN.default_protection
+    default_protection, default_settings = FedHEONN.default_protection, FedHEONN.default_settings
     paper = (
         "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
         "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"

@@ -135,7 +135,7 @@ class FedAvg(Method):
             cohort = rounds.draw_cohort(coordinator, self.fraction, number)
             cohort = self.prepare_round(monitor, cohort, number)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
-            known = {"over": not going_on, "epsilon": self.compute_epsilon(coordinator, number + 1)}
+            known = {"over": not going_on, **self.compute_epsilon(coordinator, number + 1)}
             coordinator.complete_round(number + 1, **known, **self.summarise(monitor))
             if not going_on:
                 break
@@ -155,11 +155,11 @@ class FedAvg(Method):
         """Return what a run that goes on later has to know."""
         return {"best": monitor.best, "start": monitor.start}
 
-    def compute_epsilon(self, coordinator: Coordinator, number: int) -> float:
-        """Return epsilon after so many rounds: of the examples, or of the clients; 0 without noise."""
-        if self.budget.noise:
-            return self.budget.compute_epsilon(number + coordinator.repeats, self.local.epochs)
-        return coordinator.protection.spent()
+    def compute_epsilon(self, coordinator: Coordinator, number: int) -> dict[str, float]:
+        """Return what so many rounds cost a client, by noise on sums, and a row; 0 without such noise."""
+        budget, computed = self.budget, number + coordinator.repeats
+        rows = budget.compute_epsilon(computed, self.local.epochs) if budget.noise else 0.0
+        return {"epsilon": coordinator.protection.spent(), "epsilon_rows": rows}
 
     # -- a client ----------------------------------------------------------------------------------
 

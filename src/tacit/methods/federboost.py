@@ -36,12 +36,13 @@ from tacit.methods.averaging import rounds
 from tacit.methods.averaging.rounds import HoldOutMonitor, Stopping
 from tacit.methods.boosting import cuts, growing, losses, noisy
 from tacit.methods.boosting.rows import PartyRows, catch_up
-from tacit.methods.boosting.settings import CUT, TREE, WIDTHS, Settings, least_rows, sum_nodes, tell_trees
+from tacit.methods.boosting.settings import CUT, TREE, Settings, least_rows, tell_trees, with_sums
 from tacit.models.trees import BoostedTrees
 
 HIDDEN = tuple(TREE + name for name in (*growing.LATER[:-1], "lower", "upper", "depth", "clients"))
 
 
+@with_sums
 @dataclass(frozen=True)
 class FederBoost(Settings):
     """Gradient-boosted trees, those of all rows in one place (Tian et al., 2023).
@@ -140,16 +141,11 @@ class FederBoost(Settings):
 
     def _grow_trees(self, coordinator: Coordinator, cohort: Sequence[str]) -> tuple[str, ...]:
         """Grow the trees of a round; if clients vanish on the way, anew without them."""
-        noise = coordinator.components.protection.adds_noise
-        present = coordinator.round(self.noisy_roots if noise else self.roots, self.plant, cohort)
+        present = coordinator.round(self.choose_sum(coordinator, 0), self.plant, cohort)
         for step in range(1, self.steps):
-            width = 2 ** (step - 1) if self.grow == "level" else 1
-            if coordinator.shared is not None:  # known here: of nodes that do not split, nothing is summed
-                if not (slots := len(coordinator.shared[TREE + "slots"])):
-                    break
-                width = 2 ** (-(-slots // self.count_outputs(coordinator.schema)) - 1).bit_length()
-            level = getattr(self, f"{'noisy' if noise else 'histograms'}_{width}")
-            found = coordinator.round(level, self.extend, present)
+            if coordinator.shared is not None and not len(coordinator.shared[TREE + "slots"]):
+                break  # known here: no node splits any more
+            found = coordinator.round(self.choose_sum(coordinator, step), self.extend, present)
             if {*found} != {*present}:
                 text = "clients left: the trees of this round start again without them"
                 coordinator.events.emit(Noted("trees", text, "warning"))
@@ -179,32 +175,22 @@ class FederBoost(Settings):
 
     noisy_start, begin_noisy = noisy.noisy_start, noisy.begin_noisy
 
-    def sum_roots(self, party: Party, shared: Shared, *, noise: bool) -> Any:
+    def sum_roots(self, party: Party, shared: Shared, shape: Any, *, noise: bool) -> Any:
         """Return G and H of each bucket over all of this client's rows, for every output."""
         rows = self._start_round(party, shared, noise=noise)
         outputs = len(rows.packed)
         none = np.full(outputs, -1, dtype=np.int32)
         record = {"slots": np.arange(outputs), "goes": np.zeros((outputs, 1), np.uint8)}
-        return rows.sum_slots({**record, "feature": none, "left": none}, 0, outputs)
+        return self.sum_slots(rows, {**record, "feature": none, "left": none}, 0, shared, shape)
 
-    def sum_level(self, party: Party, shared: Shared, width: int, *, noise: bool) -> Any:
+    def sum_level(self, party: Party, shared: Shared, shape: Any, *, noise: bool) -> Any:
         """Return G and H of each bucket in the nodes that are asked for."""
-        shape = self.histogram_layout(shared.schema, width).fields[0].shape or ()
         if shared[TREE + "complete"]:  # where clients open totals, nobody else knows
             return np.zeros(shape)
         rows, step = self._find_rows(party, shared), int(shared[TREE + "step"])
         if rows.round != int(shared["round"]) or rows.step > step:
             rows = self._start_round(party, shared, noise=noise)
-        return rows.sum_slots(strip_prefix(TREE, shared), step, shape[0])
-
-    roots, noisy_roots = sum_nodes(0), sum_nodes(0, noise=True)
-    noisy_1, noisy_2, noisy_4, noisy_8, noisy_16 = (sum_nodes(width, noise=True) for width in WIDTHS[:5])
-    histograms_1, histograms_2, histograms_4, histograms_8, histograms_16, histograms_32 = map(
-        sum_nodes, WIDTHS[:6]
-    )
-    histograms_64, histograms_128, histograms_256, histograms_512, histograms_1024 = map(
-        sum_nodes, WIDTHS[6:]
-    )
+        return self.sum_slots(rows, strip_prefix(TREE, shared), step, shared, shape)
 
     def _find_rows(self, party: Party, shared: Shared) -> PartyRows:
         """Return this client's rows in buckets, from the cache if they are there."""
@@ -262,7 +248,8 @@ class FederBoost(Settings):
     @apply
     def plant(self, total: Total, shared: Shared) -> Shared:
         """Split the roots of a round's trees (eq. 3)."""
-        found = self.grower(shared, total.noise).plant(self.read_sums(total, shared))
+        roots = self.read_sums(total, shared)[: self.count_outputs(shared.schema)]
+        found = self.grower(shared, total.noise).plant(roots)
         return self._keep({**found, "clients": total.contributors}, 1, shared)
 
     @apply
@@ -294,6 +281,10 @@ class FederBoost(Settings):
         """Return what clients need: no histograms, and of all trees mostly those of the last round only."""
         hidden = (*HIDDEN, *growing.start_model(self.buckets_of(shared))) if shared["brief"] else HIDDEN
         return {name: value for name, value in shared.items() if name not in hidden}
+
+    def release(self, shared: Shared) -> Mapping[str, Any]:
+        """Return what a leader tells: all trees and buckets, no histograms."""
+        return {name: value for name, value in shared.items() if name not in HIDDEN}
 
     def model(self, shared: Shared) -> BoostedTrees:
         """Return the model that has the shared trees."""

@@ -31,7 +31,7 @@ linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -96,7 +96,8 @@ class FedHEONN(Settings):
 
     name = "fedheonn"
     closed_form = True
-    default_protection = "bfv"  # of the ensemble and of standing federations, too
+    default_protection = "masked"
+    default_settings: ClassVar[Mapping[str, Any]] = {"opens": "clients"}
     noisy_contributions = ("noisy_terms",)
     paper = (
         "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "

@@ -10,9 +10,9 @@ This is FedAvg of w alone: h_k never leaves client k, and stays there for the ne
 also if the run is stopped and goes on. A head begins with the weights of the public seed.
 
 We add last layers in closed form, as FedHEONN solves them (:mod:`tacit.models.heads`). A client that is drawn
-for the first time after the first round fits one to its rows before it trains. After the last round, each
-client fits its own to the shared layers as they are by then, and a protected sum over all gives one for the
-model that everybody gets; private layers before it are those of the seed.
+for the first time after the first round fits one to its rows before it trains. After the last round a
+protected sum over all gives one for the model that everybody gets; private layers before it are those of the
+seed. From there each client fits its own to its rows, behind the shared layers as they are by then.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ from tacit.data.schema import Schema
 from tacit.methods.averaging.kept_state import find_kept, read_kept, swap_kept
 from tacit.methods.averaging.rounds import HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
-from tacit.models.heads import solve_layer, sum_layer
+from tacit.models.heads import fit_layer, solve_layer, sum_layer
 from tacit.models.leastsquares import Matrix, symmetric, upper
 from tacit.models.network import Network, Vector, layer_of
 from tacit.models.neural import PREFIX, Neural
@@ -86,7 +86,7 @@ class Flop(FedAvg):
         by commas, in which * stands for anything: "conv*". The others stay at each client.
     fit_heads : bool
         Fit last layers in closed form: that of a client that is drawn for the first time after the first
-        round; after the last round those of all clients, and one for all. Without, as published.
+        round; after the last round one for all, and from there those of all clients. Without, as published.
     """
 
     name = "flop"
@@ -129,17 +129,19 @@ class Flop(FedAvg):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Run rounds as FedAvg does, then fit the last layer for all."""
+        """Run rounds as FedAvg does, then fit the last layer for all, and clients' own."""
         kept = find_kept(coordinator, KEPT)  # of an attempt before
         if jobs := {name: kept[name] for name in coordinator.parties if name in kept}:
             list(coordinator.ask(self.swap_head, jobs=jobs, failures={}))
         super().train(coordinator)
+        if not self.fit_heads:
+            return
         try:
-            if self.fit_heads:
-                coordinator.round(self.head_sums, self.solve_head)
+            coordinator.round(self.head_sums, self.solve_head)
         except DifferencingError as error:
             text = f"there is no last layer for all, only clients' own heads are trained: {error}"
             coordinator.events.emit(Noted("head", text, "warning"))
+        list(coordinator.ask(self.fit_own, failures={}))
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
         """Return also the heads, where clients vanish with their process."""
@@ -168,10 +170,14 @@ class Flop(FedAvg):
         share, weight = self.weighting.contribute(targets, shared)
         return {**self.change.pack(common.flat(end) - common.flat(arrays), share, common, party), **weight}
 
-    def _sum_rows(self, party: Party, shared: Shared, own: Vector | None = None) -> tuple[Matrix, Matrix]:
-        """Return the sums over a client's rows from which a last layer follows, behind its own layers."""
+    def _read_last(self, party: Party, shared: Shared, own: Vector | None = None) -> tuple[Any, ...]:
+        """Return what the last layer gets of a client's rows, behind its own layers; targets, and weights."""
         network, (X, targets, counted) = self.architecture.build(shared.schema), self.read_rows(party, shared)
-        inputs = network.last_inputs(network.flat(self.join(shared, own)), X)
+        return network.last_inputs(network.flat(self.join(shared, own)), X), targets, counted
+
+    def _sum_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Matrix]:
+        """Return the sums over a client's rows from which a last layer follows, behind those of the seed."""
+        inputs, targets, counted = self._read_last(party, shared)
         return sum_layer(inputs, targets, shared.schema.outputs, counted)
 
     def _sums_layout(self, schema: Schema) -> Layout:
@@ -180,15 +186,22 @@ class Flop(FedAvg):
 
     @contribution(_sums_layout)
     def head_sums(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return Σ xxᵀ and Σ x d̄ of what the last layer gets, if that was agreed; and fit the own head."""
+        """Return Σ xxᵀ and Σ x d̄ of what the last layer gets, if that was agreed."""
         if not self.fit_heads:
             raise OpeningError(f"no fit_heads was agreed: {party.id} does not sum what its last layer gets")
-        (gram, m), own = self._sum_rows(party, shared), party.state.get(OWN)
-        private = self.parts(shared.schema)[1]
-        mine = (gram, m) if len(private.layers()) == 1 else self._sum_rows(party, shared, own)
-        last = self.architecture.build(shared.schema).last_layer(solve_layer(*mine))
-        party.state[OWN] = private.flat(self.join(shared, own) | last)
+        gram, m = self._sum_rows(party, shared)
         return {"gram": upper(gram), "m": m}
+
+    @step
+    def fit_own(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Fit the own last layer, from that for all, to the shared layers as they are; tell nothing of it."""
+        if self.fit_heads:
+            network, own = self.architecture.build(shared.schema), party.state.get(OWN)
+            inputs, targets, counted = self._read_last(party, shared, own)
+            found = fit_layer(inputs, targets, network.last_weights(self.join(shared)), counted)
+            arrays = self.join(shared, own) | network.last_layer(found)
+            party.state[OWN] = self.parts(shared.schema)[1].flat(arrays)
+        return Message()
 
     @step
     def swap_head(self, party: Party, message: Message, shared: Shared) -> Message:

@@ -7,10 +7,10 @@ AAAI 2022. For a batch of client k, with rows X, labels Y and the parts W^C and 
     W^S ← W^S - η ∂L(Y, g(A; W^S))/∂W^S      main server, which returns ∂L/∂A
     W^C_k ← W^C_k - η (∂A/∂W^C)ᵀ ∂L/∂A       client
 
-V1: the main server has a copy of W^S for each client. V2: one, for clients in turn, in a new order for each
-batch. With a ``tail`` (U-shaped) the last layers and labels stay at the client. The coordinator, the paper's
-*federated server*, relays sealed letters, those for one batch of all clients in one wave; and FedAvg's
-protected sum averages whole networks, with each client's W^S from the main server. V1 gives FedAvg's model.
+V1: the main server has a copy of W^S for each client. V2: one, as most clients sent it, for clients in turn,
+in a new order for each batch; long gradients by it are shortened. With a ``tail`` (U-shaped) the last layers
+and labels stay at the client. The coordinator, the paper's *federated server*, relays sealed letters, a batch
+of all in one wave; FedAvg's protected sum averages whole networks, each with its W^S. V1 is FedAvg's model.
 """
 
 from collections import ChainMap
@@ -24,7 +24,7 @@ import numpy as np
 
 from tacit.core.claims import recent
 from tacit.core.client import manifest_of
-from tacit.core.errors import DataError, StepError, TacitError
+from tacit.core.errors import DataError, StepError
 from tacit.core.events import Noted
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.marks import contribution, step
@@ -35,6 +35,7 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
 from tacit.core.values import Blob
+from tacit.methods.averaging import part_training
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.letters import read_letter, show_letter_key, write_letter
 from tacit.methods.averaging.part_training import DONE, OWN, ROUND, Array, begins, claim, cover, learn_part
@@ -46,8 +47,7 @@ from tacit.models.neural import PREFIX
 
 MAIN_SERVER = "main-server"
 PARTS = FRONT, MIDDLE, TAIL = OWN + "front", OWN + "middle", OWN + "tail"
-COPY, HELD, TOLD = OWN + "copy/", OWN + "held/", OWN + "told/"
-CACHED = 64  # clients of a process whose prepared rows are at hand
+COPY, HELD, TOLD, CACHED = OWN + "copy/", OWN + "held/", OWN + "told/", 64  # clients with rows at hand
 
 
 @dataclass(frozen=True)
@@ -240,16 +240,16 @@ class SplitFed(FedAvg):
         number, batch, kind = read_integer(message, "round"), read_integer(message, "batch"), message["kind"]
         begins(party, number)
         keys, letters = Message.decode(message["keys"]), Message.decode(message["letters"].data)
-        names, answers = list(keys if kind == "close" else letters), dict[str, Blob]()
         middle = self.parts(SimpleNamespace(**message)).get(MIDDLE)  # by features and outputs
-        for name in manifest_of(party).rng("turns", number, batch).permutation(names).tolist():
-            peer, about = (party, name, keys[name].data), f"{number} {batch}"
-            try:
-                content = keys if kind == "close" else read_letter(*peer, f"{kind} {about}", letters[name])
-                what, answer = self._answer(party, name, kind, content, middle, batch)
-                answers[name] = write_letter(*peer, f"{what} {about}", answer)
-            except (TacitError, LookupError, ValueError, RuntimeError) as error:
-                party.note(f"{name} gets no answer for batch {batch + 1}: {type(error).__name__}", "warning")
+        contents = part_training.read_letters(party, batch, keys, letters, kind)
+        if self.variant == "v2" and COPY not in party.state:
+            party.state.update(part_training.most_sent(COPY, contents.values()))
+
+        def answer(name: str) -> Blob:
+            what, found = self._answer(party, name, kind, contents[name], middle, batch)
+            return write_letter(party, name, keys[name].data, f"{what} {number} {batch}", found)
+
+        answers = part_training.answer_each(party, batch, contents, answer)
         return Message(letters=Blob("sealed", Message(answers).encode()))
 
     def _answer(
@@ -273,8 +273,8 @@ class SplitFed(FedAvg):
                 return "outputs", {"values": outputs}
             slope = slope_of_loss(outputs, content["targets"], content.get("row_weights")) / len(values)
         if middle is not None:
-            squares = np.ndim(content.get("targets")) == 2
-            slope = learn_part(self.local, party, copy, middle, values, slope, batch, squares)
+            bounded = self.variant == "v2" or np.ndim(content.get("targets")) == 2
+            slope = learn_part(self.local, party, copy, middle, values, slope, batch, bounded)
         return "slope", {"values": slope.astype(values.dtype)}
 
     # -- what a federation asks of every method ----------------------------------------------------

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from tacit.core.errors import DataError, TacitError
-from tacit.models.ensemble import Ensemble
 from tacit.models.estimator import Estimator
 from tacit.models.generator import Generator
 from tacit.models.neural import Neural
-from tacit.models.onelayer import OneLayer
+from tacit.models.onelayer import Ensemble, OneLayer
 from tacit.models.predictor import read_any
 from tacit.models.trees import BoostedTrees
 

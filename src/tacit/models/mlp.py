@@ -118,7 +118,6 @@ class MLP(Network):
         return self._forward(weights, X)[0][-1]
 
     def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
-        """Return the weights and biases of each layer, as views."""
         places = self._places
         return [
             (vector[w].reshape(shape), vector[b])

@@ -73,6 +73,11 @@ class Network:
         weight, bias = [*self.parameters][-2:]
         return {weight: found[1:] if self.inputs_first else found[1:].T, bias: found[0]}
 
+    def last_weights(self, arrays: Mapping[str, Matrix]) -> Matrix:
+        """Return the weights of (1, inputs) for each output that the last layer has in these arrays."""
+        weight, bias = ([*self.parameters][place] for place in (-2, -1))
+        return np.vstack([arrays[bias], arrays[weight] if self.inputs_first else arrays[weight].T])
+
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
     ) -> Vector:

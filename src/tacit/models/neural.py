@@ -9,7 +9,7 @@ import numpy as np
 from tacit.core.errors import ConfigError
 from tacit.data.inputs import Inputs
 from tacit.data.table import Table
-from tacit.models.heads import solve_layer, sum_layer
+from tacit.models.heads import fit_layer
 from tacit.models.network import Matrix, Network, softmax
 from tacit.models.predictor import Predictor
 from tacit.models.zoo import network_of
@@ -55,14 +55,18 @@ class Neural(Predictor):
         return softmax(self._outputs(X))
 
     def fit_head(self, table: Table) -> Self:
-        """Return the same network with a last layer in closed form for a table: a new client's own head."""
+        """Return the same network with a last layer fitted to a table, from the one there is: a client's own.
+
+        It is in closed form, and the nearer to the present one, the less rows of the table say otherwise when
+        they are left out.
+        """
         network, targets = self.network, self.schema.arrange(table).target
         if self.schema.task == "classification":
             targets = self.schema.labels(table)
         elif TARGET_SPREAD in self.arrays:
             targets = (targets - self.arrays[TARGET_CENTRE]) / self.arrays[TARGET_SPREAD]
         inputs = network.last_inputs(network.flat(self.arrays), self._matrix(table))
-        found = solve_layer(*sum_layer(inputs, targets, self.schema.outputs))
+        found = fit_layer(inputs, targets, network.last_weights(self.arrays))
         return type(self)({**self.arrays, **network.last_layer(found)}, self.settings, self.inputs)
 
     # -- the way out -------------------------------------------------------------------------------

@@ -1,17 +1,62 @@
-"""A network without hidden layers: features straight to outputs."""
+"""Networks with one trained layer: alone, behind a fixed random layer, and many that vote."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.random import generator
 from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor
-from tacit.models.randomlayer import LayerKind, RandomLayer
+from tacit.models.predictor import Predictor, evidence, shares
 
+LayerKind = Literal["tanh", "fourier"]
 Matrix = NDArray[np.float64]
+Vote = Literal["majority", "mean"]
+
+
+@dataclass(frozen=True, eq=False)
+class RandomLayer:
+    """A fixed layer ``tanh(X W + b)`` or ``cos(X W + b)`` before the trained one: nobody trains it.
+
+    Random features (Rahimi and Recht, "Random Features for Large-Scale Kernel Machines", 2007; Huang, Zhu and
+    Siew, "Extreme learning machine", 2006) make a closed form nonlinear: everyone draws the same layer from a
+    public seed, so that it costs no message, and the first units of a wide layer are those of a narrow one.
+
+    Examples
+    --------
+    >>> X = np.array([[0.5, -1.0]])
+    >>> wide, narrow = (RandomLayer.draw(7, 2, width, 1.0, "tanh") for width in (5, 3))
+    >>> bool(np.all(wide(X)[:, :3] == narrow(X)))
+    True
+    """
+
+    kind: LayerKind
+    weights: Matrix
+    bias: Matrix
+
+    @classmethod
+    def draw(cls, seed: int, features: int, width: int, scale: float, kind: LayerKind) -> Self:
+        """Draw a layer from a public seed; ``scale`` says how far inputs are spread before the function."""
+        directions = generator(b"public", seed, "directions").standard_normal((width, features)).T
+        offsets = generator(b"public", seed, "offsets")
+        if kind == "tanh":
+            bias = scale * offsets.standard_normal(width)
+        else:
+            bias = offsets.uniform(0.0, 2 * np.pi, width)
+        return cls(kind, directions * (scale / np.sqrt(features)), bias)
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """Return the units' values for prepared rows."""
+        hidden = X @ self.weights
+        hidden += self.bias
+        return np.tanh(hidden, out=hidden) if self.kind == "tanh" else np.cos(hidden, out=hidden)
+
+    def first(self, width: int) -> Self:
+        """Return a layer of the first units only."""
+        return replace(self, weights=self.weights[:, :width], bias=self.bias[:width])
 
 
 class OneLayer(Predictor):
@@ -66,4 +111,64 @@ class OneLayer(Predictor):
             "weights": self.weights[1:].tolist(),
             **({"layer": self.layer.kind} if self.layer else {}),
             **{name: value.tolist() for name, value in self._hidden().items()},
+        }
+
+
+class Ensemble(Predictor):
+    """One-layer networks ``f(w₀ + Xw)``, each with weights for some of the features.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (estimators, features + 1, outputs)
+        The bias comes first; zero where an estimator does not use a feature.
+    activation : str
+    inputs : Inputs
+        Schema and scale that the federation agreed on.
+    vote : {"majority", "mean"}
+        Whether a class is chosen by most estimators (of equals the first class), or by their mean
+        probability. Targets of a regression are always the mean.
+    """
+
+    FORMAT = "tacit-ensemble-1"
+
+    def __init__(self, weights: Matrix, activation: str, inputs: Inputs, vote: Vote = "mean") -> None:
+        super().__init__(activation, inputs)
+        self.weights = np.asarray(weights)
+        self.vote = vote
+
+    def _each(self, X: Matrix) -> Iterator[Matrix]:
+        """Return the outputs of one estimator after the other: all at once would not fit for many rows."""
+        f = ACTIVATIONS[self.activation].function
+        return (f(X @ one[1:] + one[0]) for one in self.weights)
+
+    def _outputs(self, X: Matrix) -> Matrix:
+        found: Matrix = sum(self._each(X), start=np.zeros(1)) / len(self.weights)
+        return found
+
+    def _evidence(self, X: Matrix) -> Matrix:
+        if len(self.weights) == 1:
+            return evidence(self._outputs(X), self.activation)
+        if self.vote == "mean":
+            each = (shares(evidence(outputs, self.activation)) for outputs in self._each(X))
+            total: Matrix = sum(each, start=np.zeros(1))
+            return total
+        votes = np.zeros((len(X), self.weights.shape[-1]))
+        for outputs in self._each(X):
+            votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
+        return votes
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
+        return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
+
+    @classmethod
+    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+        vote: Vote = "mean" if words["vote"] == "mean" else "majority"
+        return cls(tensors["weights"], words["activation"], inputs, vote)
+
+    def _own(self) -> dict[str, Any]:
+        return {
+            "activation": self.activation,
+            "vote": self.vote,
+            "bias": self.weights[:, 0].tolist(),
+            "weights": self.weights[:, 1:].tolist(),
         }

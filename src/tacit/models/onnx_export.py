@@ -16,11 +16,10 @@ from tacit.core.errors import ConfigError, UnavailableError
 from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
-from tacit.models.ensemble import Ensemble
 from tacit.models.estimator import Estimator
 from tacit.models.mlp import MLP
 from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
-from tacit.models.onelayer import OneLayer
+from tacit.models.onelayer import Ensemble, OneLayer
 from tacit.models.onnx_foreign import LABELS, OPSET, PROBABILITIES, convert_estimator, convert_module
 from tacit.models.predictor import Predictor
 from tacit.models.trees import BoostedTrees
@@ -70,7 +69,7 @@ def to_onnx(model: Predictor) -> bytes:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
     if isinstance(model, BoostedTrees):
-        from tacit.models.onnx_trees import add_trees
+        from tacit.models.xgboost_export import add_trees
 
         add_trees(graph, model)
         whole = _assembled(onnx, graph, model)
@@ -82,7 +81,6 @@ def to_onnx(model: Predictor) -> bytes:
 
 
 def _network(onnx: Any, graph: Graph, model: Predictor) -> Any:
-    """Return the graph of a network or of several."""
     X = _prepared(graph, model)
     network = model.network if isinstance(model, Neural) else None
     if isinstance(model, Estimator) or (isinstance(model, Neural) and not isinstance(network, MLP)):

@@ -22,7 +22,7 @@ Matrix = NDArray[np.float64]
 
 DIGEST = "digest"
 EXPORTS = ("safetensors", "onnx", "json", "xgboost")
-ENDINGS = {"xgboost": "json"}  # of files, where that is not the name of the kind
+ENDINGS = {"xgboost": "xgboost.json"}  # of files, where that is not the name of the kind
 WORDS = frozenset(
     {"format", "schema", "activation", "layer", "vote", "network", "loss", DIGEST}
 )  # of all formats
@@ -57,7 +57,6 @@ class Predictor(Shown):
         raise TypeError(f"{type(self).__name__} must say what it computes")
 
     def _evidence(self, X: Matrix) -> Matrix:
-        """Return how much speaks for each class."""
         return evidence(self._outputs(X), self.activation)
 
     def _matrix(self, rows: Any) -> Matrix:
@@ -216,16 +215,18 @@ class Predictor(Shown):
 def kind_of(path: Path, kind: str | None = None) -> str:
     """Return the kind of file that a model is written as: that of its ending, unless one is given.
 
-    >>> kind_of(Path("model.onnx")), kind_of(Path("model"), "json")
-    ('onnx', 'json')
+    >>> kind_of(Path("model.onnx")), kind_of(Path("model"), "json"), kind_of(Path("model.xgboost.json"))
+    ('onnx', 'json', 'xgboost')
     """
     ending = path.suffix.lower().removeprefix(".")
+    if kind is None:
+        kind = next((one for one, last in ENDINGS.items() if path.name.lower().endswith(f".{last}")), None)
     if kind is not None and kind not in EXPORTS:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, EXPORTS)}")
     known = [one for one in EXPORTS if one not in ENDINGS]
     if kind is None and ending not in known:
         raise ConfigError(f"{path.name}: models are written as {', '.join(known)}: end its name so")
-    if kind is not None and ending in known and ending != ENDINGS.get(kind, kind):
+    if kind is not None and ending in known and ending != ENDINGS.get(kind, kind).split(".")[-1]:
         raise ConfigError(f"{path.name} would hold {kind}: end its name so, or choose format {ending}")
     return kind or ending
 

@@ -118,7 +118,6 @@ class BoostedTrees(Predictor):
         return total
 
     def _outputs(self, X: Any) -> Matrix:
-        """Return margins of a classifier, targets of a regression."""
         margins = self.margins(X)
         return np.exp(margins) if self.loss == "poisson" else margins
 

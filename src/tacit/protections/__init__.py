@@ -1,7 +1,7 @@
 """Protected sums: how a total is formed without showing its parts. One file each."""
 
+from tacit.core.component import Registry
 from tacit.core.protection import Protection
-from tacit.core.registry import Registry
 
 PROTECTIONS: Registry[Protection] = Registry(
     "protection",

@@ -127,7 +127,6 @@ def _slots(layout: Layout, summands: int, bits: int) -> Slots:
 
 @lru_cache(maxsize=8)
 def _holding(slots: Slots) -> Parameters:
-    """Return the ring that holds the totals of such slots."""
     return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
 
 

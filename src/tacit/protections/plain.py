@@ -16,12 +16,8 @@ from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection, Vector
-from tacit.protections.keys.authenticated import (
-    FIELD_KINDS,
-    FIELD_NAMES,
-    AuthenticatedClient,
-    AuthenticatedCoordinator,
-)
+from tacit.protections.keys import authenticated
+from tacit.protections.keys.authenticated import AuthenticatedClient, AuthenticatedCoordinator
 
 ABSURD = 1e150  # no honest value is larger, and its square would overflow
 NO_PROOF = "nothing: clients share no key, and open what they are handed"
@@ -41,8 +37,8 @@ class Plain(Protection):
     name = "plain"
     incremental: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = True
-    field_names: ClassVar[Mapping[str, str]] = FIELD_NAMES
-    field_kinds: ClassVar[Mapping[str, Kind]] = {**FIELD_KINDS, "vector": VECTOR}
+    field_names: ClassVar[Mapping[str, str]] = authenticated.FIELD_NAMES
+    field_kinds: ClassVar[Mapping[str, Kind]] = {**authenticated.FIELD_KINDS, "vector": VECTOR}
 
     opens: Place = "coordinator"
 

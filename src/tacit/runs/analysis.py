@@ -10,15 +10,8 @@ from numpy.typing import NDArray
 from tacit.core.random import generator
 from tacit.data.table import Table
 from tacit.methods.base import Model
-from tacit.models.curves import curves_of
+from tacit.models import scores as scoring
 from tacit.models.onelayer import OneLayer
-from tacit.models.scores import (
-    CLASS_SCORES,
-    classification_counts,
-    classification_scores,
-    regression_counts,
-    regression_scores,
-)
 from tacit.models.trees import BoostedTrees
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
@@ -54,19 +47,25 @@ def _tested(training: Training, test: Table, rng: np.random.Generator) -> dict[s
     found: dict[str, Any] = {"importance": importance(model, test, rng)}
     if test.task == "classification":
         truth, chances = training.schema.labels(test), model.predict_proba(test)
-        curves = curves_of(classification_counts(truth, chances)["histogram"], model.classes_.tolist())
+        counts = scoring.classification_counts(truth, chances)
+        curves = scoring.curves_of(counts["histogram"], model.classes_.tolist())
         return found | {"curves": curves, "intervals": resample_rows(truth, chances, rng)}
     predicted = np.asarray(model.predict(test)).reshape(test.target.shape)
     found["residuals"] = residuals(test.target[:, 0], predicted[:, 0])
-    return found | {"intervals": resample_targets(test.target, predicted, rng)}
+    return found | {"intervals": resample_rows(test.target, predicted, rng)}
 
 
-def resample_rows(truth: NDArray[np.int64], chances: Matrix, rng: np.random.Generator) -> Intervals:
-    """Return intervals of a classifier's scores by bootstrap of rows whose probabilities are at hand."""
-    rows, labels = len(truth), range(chances.shape[1])
+def resample_rows(truth: NDArray[Any], predicted: Matrix, rng: np.random.Generator) -> Intervals:
+    """Return intervals of scores by bootstrap of rows at hand, with their probabilities or their targets."""
+    rows, labels = len(truth), range(predicted.shape[1])
     chosen = (rng.integers(rows, size=rows) for _ in range(RESAMPLES if rows else 0))
-    scores = [classification_scores(classification_counts(truth[i], chances[i]), labels) for i in chosen]
-    return _quantiles(scores, CLASS_SCORES, f"bootstrap of {rows:,} rows")
+    if truth.ndim == 2:
+        counted = (scoring.regression_counts(truth[i], predicted[i]) for i in chosen)
+        scores = [scoring.regression_scores(counts) for counts in counted]
+        return _quantiles(scores, scoring.TARGET_SCORES, f"bootstrap of {rows:,} rows")
+    counted = (scoring.classification_counts(truth[i], predicted[i]) for i in chosen)
+    scores = [scoring.classification_scores(counts, labels) for counts in counted]
+    return _quantiles(scores, scoring.CLASS_SCORES, f"bootstrap of {rows:,} rows")
 
 
 def resample_confusion(confusion: Any, rng: np.random.Generator) -> Intervals:
@@ -80,16 +79,8 @@ def resample_confusion(confusion: Any, rng: np.random.Generator) -> Intervals:
         return {}
     drawn = rng.multinomial(rows, matrix.reshape(-1) / rows, size=RESAMPLES).reshape(-1, *matrix.shape) * 1.0
     none = {"loss": 0.0, "brier": 0.0, "histogram": np.zeros((2, len(matrix), 1))}
-    scores = [classification_scores({"confusion": one, **none}, range(len(matrix))) for one in drawn]
-    names = ("accuracy", "balanced_accuracy", "precision", "recall", "f1")
-    return _quantiles(scores, names, f"bootstrap of {rows:,} rows")
-
-
-def resample_targets(truth: Matrix, predicted: Matrix, rng: np.random.Generator) -> Intervals:
-    """Return intervals of a regression's scores by bootstrap."""
-    chosen = (rng.integers(len(truth), size=len(truth)) for _ in range(RESAMPLES))
-    scores = [regression_scores(regression_counts(truth[i], predicted[i])) for i in chosen]
-    return _quantiles(scores, ("r2", "rmse", "mae", "mse"), f"bootstrap of {len(truth):,} rows")
+    scores = [scoring.classification_scores({"confusion": one, **none}, range(len(matrix))) for one in drawn]
+    return _quantiles(scores, scoring.LABEL_SCORES, f"bootstrap of {rows:,} rows")
 
 
 def _quantiles(scores: Sequence[Mapping[str, Any]], names: Sequence[str], how: str) -> Intervals:

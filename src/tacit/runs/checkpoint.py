@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ConfigError, MessageError, TacitError, nearest
-from tacit.core.events import Evaluated, Events
+from tacit.core.events import EPSILONS, Evaluated, Events
 from tacit.core.message import Message
 from tacit.core.snapshot import Snapshot
 from tacit.data.schema import Schema
@@ -83,8 +83,7 @@ class CheckpointWriter:
             scores = self._method.model(kept.shared).scores(self._test)
             entry |= {name: scores[name] for name in SCORES if scores.get(name) is not None}
             self._events.emit(Evaluated(f"round {done}", "test", dict(entry)))
-        if epsilon := kept.progress.get("epsilon"):
-            entry["epsilon"] = epsilon
+        entry |= {key: kept.progress[key] for key in EPSILONS.values() if kept.progress.get(key)}
         self.rounds = [*(before for before in self.rounds if before["round"] < done), entry]
         Checkpoint(self._folder, self._settings, kept, self.rounds).write()
 

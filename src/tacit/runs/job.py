@@ -1,8 +1,8 @@
 """A job: from settings to run folder. What ``tacit run`` does, and what Python may call as well."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from tacit.core.manifest import new_run
 from tacit.data.schema import vocabulary
 from tacit.data.skew import skew
 from tacit.federation import Federation
-from tacit.ledger.cost import peak_megabytes
-from tacit.ledger.energy import Meter
+from tacit.ledger.cost import Meter, peak_megabytes
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
@@ -27,8 +26,8 @@ from tacit.runs.analysis import analyse
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import EventFile, RunFolder
+from tacit.runs.keys import command
 from tacit.runs.page.context import flat_settings
-from tacit.runs.repeat import command
 from tacit.runs.report import render
 from tacit.runs.settings import OWN_FILE, Settings, usual_partition
 from tacit.runs.sinks import Sinks, check_sinks
@@ -67,70 +66,60 @@ def execute(
     run = resume.run if resume else run or new_run()
     federation = federation or build_federation(settings)
     folder = resume.folder if resume else RunFolder.create(settings.run.out, run)
+    result, record, meter = _header(settings, run, folder), Record(), Meter()
     with folder.claimed():
         if resume:
             resume = read_checkpoint(str(folder.path))  # as the process that had the folder before left it
             resume.begin()
-        return _execute(settings, subscribers, federation, run, folder, resume, chosen)
+        with _kept_if_stopped(folder, result, record):
+            told = dict(flat_settings(settings.as_tables()))
+            with (
+                closing(EventFile(folder, append=resume is not None)) as file,
+                Sinks(settings.run.sinks, folder.path, told) as sinks,
+            ):
+                events = Events(file, record, sinks, *subscribers)
+                rounds = resume.rounds if resume else []
+                writer = CheckpointWriter(settings, folder, federation.test, events, rounds)
+                if chosen:
+                    events.emit(Noted("method", chosen))
+                for warning in _warnings(settings, federation):
+                    events.emit(warning)
+                kept = TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None
+                training = federation.train(
+                    **settings.training(),
+                    events=events,
+                    run=run,
+                    transcript=kept,
+                    keep=writer,
+                    resume=resume.kept if resume else None,
+                    announce=writer.announce,
+                    record=record,
+                )
+                metered = meter.watt_hours()  # before anything is trained for comparison
+                for text in _leaks(settings, record.exposure):
+                    events.emit(Noted("exposure", text, "warning"))
+                result |= _measured(settings, federation, training, events, metered)
+            result |= {"exposure": record.exposure.summary(), "notes": record.notes, "rounds": writer.rounds}
+            if training.trained is not None:
+                folder.place("model.safetensors", training.trained.save)
+            folder.write("report.html", render(result).encode())
+            folder.write_json("result.json", result)
+            writer.finish()
+    return Finished(result, folder, training.trained)
 
 
-def _execute(
-    settings: Settings,
-    subscribers: Sequence[Subscriber],
-    federation: Federation,
-    run: str,
-    folder: RunFolder,
-    resume: Checkpoint | None,
-    chosen: str,
-) -> Finished:
-    """Run a job in a folder that no other process works on."""
-    result = _header(settings, run, folder)
-    record, meter = Record(), Meter()
+@contextmanager
+def _kept_if_stopped(folder: RunFolder, result: dict[str, Any], record: Record) -> Iterator[None]:
+    """Write down what is known if a run stops within the block, and why it stopped."""
     try:
-        told = dict(flat_settings(settings.as_tables()))
-        with (
-            closing(EventFile(folder, append=resume is not None)) as file,
-            Sinks(settings.run.sinks, folder.path, told) as sinks,
-        ):
-            events = Events(file, record, sinks, *subscribers)
-            writer = CheckpointWriter(
-                settings, folder, federation.test, events, resume.rounds if resume else []
-            )
-            if chosen:
-                events.emit(Noted("method", chosen))
-            for warning in _warnings(settings, federation):
-                events.emit(warning)
-            training = federation.train(
-                **settings.training(),
-                events=events,
-                run=run,
-                transcript=TranscriptFolder(folder.path / "transcript") if settings.run.transcript else None,
-                keep=writer,
-                resume=resume.kept if resume else None,
-                announce=writer.announce,
-                record=record,
-            )
-            metered = meter.watt_hours()  # before anything is trained for comparison
-            for text in _leaks(settings, record.exposure):
-                events.emit(Noted("exposure", text, "warning"))
-            result |= _measured(settings, federation, training, events, metered)
-        result |= {"exposure": record.exposure.summary(), "notes": record.notes, "rounds": writer.rounds}
-        if training.trained is not None:
-            folder.place("model.safetensors", training.trained.save)
-        folder.write("report.html", render(result).encode())
-        folder.write_json("result.json", result)
-        writer.finish()
+        yield
     except BaseException as error:
-        # What is known so far is kept: the events, and why the run stopped. If not even this can be
-        # written, the first error is still the one to tell.
-        seen = {"exposure": record.exposure.summary(), "notes": record.notes}
-        result |= {"error": facts(error), **seen}
-        with suppress(UnavailableError):
+        result |= {"error": facts(error), "exposure": record.exposure.summary(), "notes": record.notes}
+        with suppress(UnavailableError):  # the first error is the one to tell
             folder.write_json("result.json", result)
         if isinstance(error, KeyboardInterrupt):
             error.add_note(folder.way_on())
         raise
-    return Finished(result, folder, training.trained)
 
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
@@ -190,7 +179,6 @@ def _header(settings: Settings, run: str, folder: RunFolder) -> dict[str, Any]:
 def _measured(
     settings: Settings, federation: Federation, training: Training, events: Events, metered: float | None
 ) -> dict[str, Any]:
-    """Return scores, cost and skew of a training."""
     scores: dict[str, Any] = {}
     if federation.test is not None:
         scores["federated"] = training.model.scores(federation.test)
@@ -269,7 +257,6 @@ def _sites(settings: Settings, federation: Federation) -> dict[str, int] | None:
 
 
 def _skew(federation: Federation, training: Training) -> dict[str, Any] | None:
-    """Measure how unevenly classes are spread over the clients."""
     if training.schema.task != "classification" or not federation.experiment:
         return None
     holdings = federation.holdings

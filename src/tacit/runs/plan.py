@@ -22,7 +22,7 @@ from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.ledger.cost import SECONDS_PER_HOUR, peak_megabytes
-from tacit.ledger.sentences import sentences
+from tacit.ledger.sentences import phrase, sentences
 from tacit.methods.compatibility import warnings_for_pair
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
@@ -32,6 +32,10 @@ FEW, MORE = 40, 160  # rows of a client in the rehearsals
 MOST = 300  # clients that rehearse
 SPARE = 5  # rows of each class and category that a client keeps: as many as may be learnt from
 WAVE_S = 2.0  # of Flower's polling for each wave, at the least; `tacit bench engine` measures it
+ALONE = (
+    "a total is over one client, and shows that client to whoever sees it; have more clients, or ask more of "
+    "them in a round (fraction)"
+)
 COUNTED = ("bytes_up", "bytes_down", "messages", "relayed_bytes")
 
 
@@ -69,7 +73,10 @@ def rehearse(settings: Settings, federation: Federation, rows: int, clients: int
     training = few.train(**settings.training(), events=Events(record), record=record)
     sizes = np.diff(held.offsets)
     summary = training.ledger.summary(settings.run.watts)
-    return {**summary, "rows": sizes, "exposure": sentences(record.exposure.summary())}
+    seen = record.exposure.summary()
+    totals = {phrase(row["what"]) for row in seen if row["class"] == "aggregate" and row["over"] == 1}
+    alone = sorted(each for each in totals if each.startswith("total"))
+    return {**summary, "rows": sizes, "exposure": sentences(seen, planned=True), "alone": alone}
 
 
 def plan(settings: Settings) -> dict[str, Any]:
@@ -134,6 +141,7 @@ def plan(settings: Settings) -> dict[str, Any]:
             *promises.warnings,
             *protection.warnings_for(federation.clients, True),
             *warnings_for_pair(method, protection),
+            *([f"{ALONE}: {', '.join(first['alone'])}"] if first["alone"] else []),
         ],
     }
 

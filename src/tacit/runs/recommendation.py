@@ -20,28 +20,20 @@ class Needs(NamedTuple):
 NOTHING = Needs()
 
 
-class Rule(NamedTuple):
-    """One rule of a recommendation: in words, whether it is asked for, and which rows fit."""
-
-    text: str
-    asked: Callable[[Needs], bool]
-    fits: Callable[[Row, Needs], bool]
-
-
-# In this order; a rule that would leave nothing is passed over, and the recommendation says so.
-RULES = (
-    Rule("contributions are hidden from the coordinator", lambda need: True, lambda row, need: row["hides"]),
-    Rule(
-        "totals open at the clients, since no server is trusted",
-        lambda need: need.no_server,
-        lambda row, need: row["opens"] == "clients",
-    ),
-    Rule(
-        "what a client sends and receives fits its link",
-        lambda need: need.link is not None,
-        lambda row, need: row["bytes_up"] + row["bytes_down"] <= (need.link or 0.0),
-    ),
-)
+def rules_for(need: Needs) -> dict[str, Callable[[Row], bool]]:
+    """Return the rules that a federation asks for, in words, each with which rows fit; in this order."""
+    rules: dict[str, Callable[[Row], bool]] = {
+        "contributions are hidden from the coordinator": lambda row: row["hides"]
+    }
+    if need.no_server:
+        rules["totals open at the clients, since no server is trusted"] = lambda row: (
+            row["opens"] == "clients"
+        )
+    if (link := need.link) is not None:
+        rules["what a client sends and receives fits its link"] = lambda row: (
+            row["bytes_up"] + row["bytes_down"] <= link
+        )
+    return rules
 
 
 def front(rows: Sequence[Row], cost: str) -> list[Row]:
@@ -69,11 +61,10 @@ def recommend(rows: Sequence[Row], need: Needs = NOTHING) -> str:
     if not left:
         return "No cell has a score: keep rows for a test, with --test 0.3."
     best = max(left, key=lambda row: row["score"])
-    for rule in RULES:
-        if rule.asked(need):
-            fitting = [row for row in left if rule.fits(row, need)]
-            held.append(rule.text if fitting else f"no row fulfils that {rule.text}: passed over")
-            left = fitting or left
+    for text, fits in rules_for(need).items():  # one that would leave nothing is passed over
+        fitting = [row for row in left if fits(row)]
+        held.append(text if fitting else f"no row fulfils that {text}: passed over")
+        left = fitting or left
     top = max(row["score"] for row in left)
     chosen = min((row for row in left if row["score"] >= top - CLOSE), key=lambda row: row["cpu_s"])
     text = f"{chosen['method']} under {chosen['protect']}: score {chosen['score']:.3f}"

@@ -1,14 +1,12 @@
 """Settings of a run: one frozen record, from flags, a TOML file or keywords, checked before anything runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -64,7 +62,7 @@ class Settings:
     flower: FlowerSettings = field(default_factory=FlowerSettings)
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Any]) -> Settings:
+    def from_tables(cls, tables: Mapping[str, Any]) -> Self:
         """Read nested tables, as a TOML file has them.
 
         >>> Settings.from_tables({"run": {"sed": 1}})
@@ -191,7 +189,7 @@ def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | Non
     """Return a table of a protection, filled up with what a method takes if it names none.
 
     >>> usual_protection({"name": "fedheonn"}), usual_protection({"name": "pfmlp"}, {"bits": 24})
-    ({'name': 'bfv'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
+    ({'name': 'masked', 'opens': 'clients'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
     """
     chosen, given = METHODS.get(str(method["name"])), protect or {}
     settings = {} if "name" in given else chosen.default_settings

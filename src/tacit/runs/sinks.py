@@ -106,7 +106,7 @@ class Sinks:
                 for name in COSTS:
                     self._costs[f"cost/{name}"] += getattr(event, name)
             case BudgetSpent():
-                self._costs["cost/epsilon"] = event.epsilon
+                self._costs[f"cost/{event.key}"] = event.epsilon
             case Evaluated():
                 by_round = event.model.startswith("round ")
                 step = int(event.model.removeprefix("round ")) if by_round else self._round

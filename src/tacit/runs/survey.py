@@ -4,8 +4,6 @@ A cell is one training with one seed, in a process of its own, so that its CPU t
 What it gave is kept under the digest of its settings: a survey that was stopped goes on where it was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
@@ -28,10 +26,9 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
-from tacit.runs.page.survey import DRAWN, survey_sections
-from tacit.runs.page.units import escape
-from tacit.runs.recommendation import NOTHING, RULES, Needs, Row, front, recommend
-from tacit.runs.report import fill
+from tacit.runs.page.survey import COSTS, DRAWN, survey_sections
+from tacit.runs.recommendation import NOTHING, Needs, Row, front, recommend, rules_for
+from tacit.runs.report import titled_page
 from tacit.runs.settings import Settings, merged
 from tacit.training import Record
 
@@ -39,18 +36,6 @@ Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is 
 
 USUAL = "default"  # as a protection: the one that a method has by itself
 MEASURES = ("accuracy", "r2")  # by which cells are ranked: of classification, and of regression
-COSTS = {
-    "bytes_up": "bytes up, a client",
-    "bytes_down": "bytes down, a client",
-    "messages": "messages",
-    "waves": "waves",
-    "cpu_client_s": "CPU of the slowest client",
-    "cpu_coordinator_s": "CPU of the coordinator",
-    "cpu_s": "CPU of all",
-    "wh": "energy",
-    "epsilon": "epsilon",
-    "memory_mb": "peak memory, MB",
-}
 
 
 def list_cells(
@@ -268,16 +253,15 @@ def survey(
     scores: Mapping[str, float] = done[0]["scores"] if done else {}
     found = {
         "measure": next((name for name in MEASURES if name in scores), "score"),
-        "costs": COSTS,
+        "costs": {name: words for name, (words, _) in COSTS.items()},
         "rows": rows,
         "fronts": {cost: front(done, cost) for cost in DRAWN},
         "recommendation": recommend(done, need),
-        "rules": [rule.text for rule in RULES if rule.asked(need)],
+        "rules": [*rules_for(need)],
         "folder": str(folder.path),
     }
     write_tables(folder, rows)
     folder.write_json("survey.json", found)
     title = f"{len(rows)} ways to learn from the same rows"
-    header = f'<p class="over"><b>Tacit survey</b></p><h1>{escape(title)}</h1>'
-    folder.write("survey.html", fill(title, header, survey_sections(found)).encode())
+    folder.write("survey.html", titled_page(title, survey_sections(found), over="Tacit survey").encode())
     return found

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from tacit.core.errors import DataError, MessageError, UnavailableError
 from tacit.core.message import Message
-from tacit.runs.folder import cannot_write
+from tacit.runs.folder import writing
 
 MAGIC = b"tacit transcript 1\n"
 START = b"TCT"
@@ -52,10 +52,8 @@ class TranscriptFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with writing(path):
             path.mkdir(mode=0o700)
-        except OSError as error:
-            raise cannot_write(path, error) from None
 
     def file(self, party: str) -> Path:
         """Return the path of a party's transcript."""
@@ -65,14 +63,11 @@ class TranscriptFolder:
         """Append one frame."""
         names = sender.encode(), step.encode()
         path = self.file(receiver)
-        try:
-            # Opened for each frame: 20,000 parties are more than a process may keep open.
-            with open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                if not file.tell():
-                    file.write(MAGIC)
-                file.write(b"".join([_LENGTHS.pack(*map(len, names), len(raw)), *names, raw]))
-        except OSError as error:
-            raise cannot_write(path, error) from None
+        # Opened for each frame: 20,000 parties are more than a process may keep open.
+        with writing(path), open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            if not file.tell():
+                file.write(MAGIC)
+            file.write(b"".join([_LENGTHS.pack(*map(len, names), len(raw)), *names, raw]))
 
 
 def read_transcript(path: Path | str) -> Iterator[Frame]:

@@ -25,7 +25,7 @@ from tacit.data.inputs import Inputs
 from tacit.federation import Federation
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
-from tacit.runs.repeat import toml
+from tacit.runs.keys import toml
 from tacit.runs.settings import Settings
 from tacit.training import Training
 

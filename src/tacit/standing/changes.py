@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tacit.core.claims import piece_of
 from tacit.core.client import open_entry
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError, ReplayError, SchemaError, nearest
@@ -36,16 +37,32 @@ class Change(NamedTuple):
 
 
 def entering(
-    book: Book, clients: Sequence[str], client: str, rows: tuple[int, int] | None, name: str | None
+    book: Book,
+    clients: Sequence[str],
+    client: str,
+    rows: tuple[int, int] | None,
+    name: str | None,
+    *,
+    pieces: bool = False,
+    more: bool = False,
 ) -> tuple[Contribution, bool]:
-    """Return the line for a contribution, and whether it is in the total already."""
+    """Return the line for a contribution, and whether it is in the total already.
+
+    Where sites bring ``pieces`` of their rows, it is the first, or with ``more`` the next.
+    """
     if client not in clients:
         raise ConfigError(f"there is no client '{client}': {nearest(client, clients)}")
-    if name is not None:
-        _check_name(name, clients, client)
-    first, last = rows or (None, None)
-    usual = all_rows(client).id if rows is None else f"{client}:{first}-{last}"
-    line = Contribution(name or usual, client, first, last, False)
+    if pieces:
+        line = _piece(book, client, rows, name, more)
+        rows = line.rows
+    else:
+        if more:
+            raise ConfigError("clients of one machine are told which rows they bring: give --rows")
+        if name is not None:
+            _check_name(name, clients, client)
+        first, last = rows or (None, None)
+        usual = all_rows(client).id if rows is None else f"{client}:{first}-{last}"
+        line = Contribution(name or usual, client, first, last, False)
     known = book.contribution(line.id)
     if known is None:
         return line, False
@@ -59,6 +76,20 @@ def entering(
             "wants to contribute these rows again"
         )
     return line, True
+
+
+def _piece(
+    book: Book, client: str, rows: tuple[int, int] | None, name: str | None, more: bool
+) -> Contribution:
+    """Return the line of a piece of a site's rows, in the place of rows its number."""
+    if rows is not None:
+        raise ConfigError(
+            f"{client} says by itself which rows it brings: leave --rows out for those that it enrolled "
+            "with, or give --more for those that are new"
+        )
+    known = [line.last or 0 for line in book.contributions() if line.client == client]
+    piece = piece_of(name, client) if name else max(known, default=0) + 1 if more else 1
+    return Contribution(name or f"{client}:{piece}", client, piece - 1, piece, False)
 
 
 def _check_name(name: str, clients: Sequence[str], client: str) -> None:
@@ -93,9 +124,10 @@ def begin_change(
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
     assert method.standing is not None  # or the federation could not have been started
+    own = coordinator.manifest.stands  # then sites choose their rows
     jobs = {
-        name: {"id": change.line.id, "rows": change.line.rows, "accepted": book.of(name), "sign": change.sign}
-        for name, change in changes.items()
+        name: {"id": line.id, "rows": None if own else line.rows, "accepted": book.of(name), "sign": sign}
+        for name, (line, sign) in changes.items()
     }
     pending = coordinator.begin_sum(
         getattr(method, method.standing[0]),
@@ -161,7 +193,8 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) 
     if not new:
         return {}
     before = dict(coordinator.failures)
-    coordinator.admit(new, coordinator.components.preparation.agreement(vocabulary(coordinator.schema)))
+    agreed = vocabulary(coordinator.schema), coordinator.manifest.min_count
+    coordinator.admit(new, coordinator.components.preparation.agreement(*agreed))
     folder.keep_channels(coordinator.manifest, coordinator.link.transport.channels)
     with folder.book.writing():
         folder.save(coordinator)

@@ -9,6 +9,8 @@ alone, as far as :mod:`tacit.core.row_space` searches for them.
 How many rows a client holds is not known here, so "all rows" may be the same as parts that were named, and
 rows may have changed before they came again. So both views are tried: that what may be equal is equal, and
 that no two contributions are. Only a total that has the same contributions as one before may open again.
+Sites on other machines bring their rows in pieces, of which they keep account: what is named there as rows
+are pieces, by their numbers.
 """
 
 from collections import defaultdict
@@ -33,6 +35,11 @@ Lines = frozenset[Line]
 def all_rows(client: str) -> Line:
     """Return the contribution of all rows that a client holds."""
     return Line(f"{client}:all", client, None, None)
+
+
+def first_piece(client: str) -> Line:
+    """Return the contribution of the rows with which a site enrolled; the next piece are rows 1 to 2."""
+    return Line(f"{client}:1", client, 0, 1)
 
 
 def count_differing(one: Lines, other: Lines) -> int:

@@ -1,13 +1,13 @@
 """The folder of a standing federation, and how its coordinator comes to life again.
 
 ``coordinator.db`` is the coordinator's book; ``parties.db`` holds what each party remembers, its vault
-encrypted under ``unlock.key``, which only its owner can read. All parties live on this machine; across
-machines each has a store of its own. The coordinator's channel keys are secrets and lie in its vault there.
+encrypted under ``unlock.key``, which only its owner can read. The coordinator's channel keys are secrets and
+lie in its vault there. Sites on other machines have stores of their own: then ``parties.db`` holds that vault
+alone, under the key that unlocks the coordinator's folder.
 """
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,28 @@ from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot, restore, take, take_parties
 from tacit.engines.durable import DurableSites
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.holdings import Holdings
-from tacit.engines.sites import pinned_identity, site_secret
 from tacit.engines.store import PartyStore
+from tacit.federation import Federation
 from tacit.standing.book import Book
 
 KEY_BYTES = 32
 
 
 class Folder:
-    """Book, party store and rows of a standing federation. Unless ``new``, the folder must hold one."""
+    """Book, party store and parties of a standing federation. Unless ``new``, the folder must hold one."""
 
-    def __init__(self, path: Path, holdings: Holdings, *, new: bool = False) -> None:
-        self.path, self.holdings = path, holdings
+    def __init__(self, path: Path, federation: Federation, *, new: bool = False) -> None:
+        self.path, self.federation, self.holdings = path, federation, federation.holdings
         try:
             if new:
                 path.mkdir(parents=True, exist_ok=True)
             self.book = Book(path / "coordinator.db", new=new)
             key = path / "unlock.key"
-            if new and not key.exists():
+            if new and federation.unlock is None and not key.exists():
                 _write_key(key)
-            self.store = PartyStore(path / "parties.db", Secret(key.read_bytes()))
+            unlock = federation.unlock
+            unlock = Secret(key.read_bytes()) if unlock is None else unlock
+            self.store = PartyStore(path / "parties.db", unlock)
         except BaseException as error:
             if hasattr(self, "book"):
                 self.book.close()
@@ -54,19 +55,20 @@ class Folder:
         self, manifest: Manifest, components: Components, names: Any, events: Events, *, batch: bool
     ) -> Coordinator:
         """Return a coordinator for these clients; with ``batch`` only their ledgers outlive it."""
-        seed = manifest.seed
+        keys = self.federation.keys
+        if (away := self.federation.lasting_engine(names)) is not None:
+            return Coordinator(Link(away, manifest, components, events, **keys))
         sites = DurableSites(
             self.holdings,
             lambda _: components,  # the one manifest that these parties enrol under
             self.store,
             self.run(manifest),
             names,
-            seed=seed,
+            seed=manifest.seed,
             batch=batch,
         )
         engine = EmbeddedEngine(self.holdings, services=components.protection.services, sites=sites)
-        secret, pinned = site_secret(seed, COORDINATOR), partial(pinned_identity, seed)
-        return Coordinator(Link(engine, manifest, components, events, secret=secret, pinned=pinned))
+        return Coordinator(Link(engine, manifest, components, events, **keys))
 
     @staticmethod
     def run(manifest: Manifest) -> str:

@@ -9,20 +9,22 @@ from typing import Any
 import msgspec
 
 import tacit
+from tacit.core.claims import MOST_LINES
+from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events
-from tacit.core.manifest import Components, Manifest, new_run
+from tacit.core.manifest import STANDS, Components, Manifest, new_run
 from tacit.core.parallel import one_thread
-from tacit.data.schema import vocabulary
+from tacit.data.schema import complete, vocabulary
 from tacit.federation import Federation
 from tacit.methods.compatibility import check_compatibility, min_count_of
-from tacit.standing.differencing import all_rows
+from tacit.standing.differencing import all_rows, first_piece
 from tacit.standing.folder import Folder
 from tacit.standing.opening import check_lines
 
 ROOM = 16  # changes for each client, unless the capacity is given
 LEAST_ROOM = 1024
-MOST_ROOM = 1 << 24  # summands of an encrypted total
+MOST_ROOM = MOST_LINES  # changes, each of which may be of another contribution
 
 
 def begin_federation(
@@ -46,7 +48,12 @@ def begin_federation(
         method, protection, len(first), min_clients=min_clients or None, standing=True
     )
     components.preparation.check_clients(protection, len(first))
-    room = max(LEAST_ROOM, ROOM * len(names)) if capacity is None else capacity
+    if not federation.experiment and not protection.stands_at_sites:
+        raise ConfigError(
+            f"at sites of their own a standing total opens at the sites, which compare it with all that they "
+            f"have opened: under {protection.name} only the coordinator could. Protect with bfv or ckks"
+        )
+    room = min(max(LEAST_ROOM, ROOM * len(names)), MOST_ROOM) if capacity is None else capacity
     if not 1 <= room <= MOST_ROOM:
         raise ConfigError(f"capacity is {capacity}: give 1 to {MOST_ROOM:,} changes")
     manifest = Manifest.of(
@@ -56,10 +63,10 @@ def begin_federation(
         min_clients=least,
         min_count=min_count_of(protection, min_count),
         quorum=federation.quorum,
-        experiment=True,
+        experiment=federation.experiment,
         declared=federation.declared,
     )
-    folder = Folder(path, federation.holdings, new=True)
+    folder = Folder(path, federation, new=True)
     try:
         with one_thread():
             return folder, _found_federation(folder, manifest, components, first, room, settings, events)
@@ -78,17 +85,28 @@ def _found_federation(
     events: Events,
 ) -> Manifest:
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
-    incremental = components.protection.incremental
-    coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
-    least = components.protection.min_contributions(manifest.min_clients)
+    incremental, federation = components.protection.incremental, folder.federation
+    least, rows_of = components.protection.min_contributions(manifest.min_clients), all_rows
+    if not manifest.experiment:
+        rows_of = first_piece
 
     def note_opening(contributors: Sequence[str]) -> None:
         """Write down whose moments are opened, before they are: a start may be interrupted and repeated."""
-        lines = frozenset(map(all_rows, contributors))
+        lines = frozenset(map(rows_of, contributors))
         check_lines(folder.book, least, lines)
         with folder.book.writing():
             folder.book.mark_opening(lines)
 
+    opened = OpenedTotals()
+    federation.record(events)
+    if not manifest.experiment:
+        words, sites = dict[str, Any](), federation.lasting_engine(names)
+        if manifest.min_count > 1:  # nobody says in the clear which words it has
+            first = replace(manifest, declared={**manifest.declared, STANDS: False})
+            words = federation.find_words(first, components, opened, events, None, note_opening, sites)
+        manifest = replace(manifest, declared={**complete(manifest.declared, words), STANDS: True})
+    coordinator = folder.coordinator(manifest, components, names, events, batch=not incremental)
+    coordinator.link.opened_totals = opened
     coordinator.link.before_opening = note_opening
     coordinator.enrol()
     components.method.check(coordinator.schema)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def branch(standing: Standing, path: Path | str) -> None:
     """Make the state of a group's coordinator: same federation, nothing contributed yet."""
     source, target = standing.folder, Path(path)
-    _check_other(source.path, target)
+    _check_other(standing, target)
     source.book.count_announced()
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def branch(standing: Standing, path: Path | str) -> None:
 
 def merge(standing: Standing, path: Path | str) -> int:
     """Take over all that another coordinator of the same federation holds; return how many contributions."""
-    _check_other(standing.folder.path, Path(path))
-    ours, theirs = standing.folder, Folder(Path(path), standing.folder.holdings)
+    _check_other(standing, Path(path))
+    ours, theirs = standing.folder, Folder(Path(path), standing.folder.federation)
     try:
         theirs.book.check_started()
         token = theirs.book.fact("federation")["token"]
@@ -99,8 +99,10 @@ def merge(standing: Standing, path: Path | str) -> int:
         theirs.close()
 
 
-def _check_other(ours: Path, theirs: Path) -> None:
-    if theirs.resolve() == ours.resolve():
+def _check_other(standing: Standing, theirs: Path) -> None:
+    if standing.manifest.stands:
+        raise ConfigError("sites keep one record for one coordinator: groups are for clients of one machine")
+    if theirs.resolve() == standing.folder.path.resolve():
         raise ConfigError(f"{theirs} is this federation itself: name the folder of another coordinator")
 
 

@@ -1,8 +1,8 @@
 """How the standing total opens: where the protection lets it, and never so that a few clients show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -71,8 +71,16 @@ def _can_open(book: Book, least: int) -> bool:
     return True
 
 
-def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
-    """Apply the method to the present total: here, or at a client that the experimenter may ask."""
+class Adopted(NamedTuple):
+    """What came of a total that sites opened: a digest of the model, who has it, and who has not, and why."""
+
+    digest: str
+    holders: tuple[str, ...]
+    failures: dict[str, str]
+
+
+def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared | Adopted:
+    """Apply the method to the present total: here, at a client that the experimenter may ask, or at sites."""
     components, incremental = coordinator.components, coordinator.components.protection.incremental
     total = dict(book.fact("total"))
     count = total.pop("$count")
@@ -92,6 +100,9 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared:
     if components.protection.proves(layout):
         entry["lines"] = book.claimed_lines()
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
+    if coordinator.manifest.stands:
+        inside = {line.client for line in book.contributions() if line.present}
+        return _adopted(coordinator, [name for name in coordinator.parties if name in inside], entry)
     if place == "clients":
         return _asked(coordinator, entry)
     assert coordinator.shared is not None
@@ -129,6 +140,23 @@ def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
         if not issubclass(_kind(failures[name]), FederationError):
             raise error_of_failures({name: failures[name]})
     raise error_of_failures(failures)
+
+
+def _adopted(coordinator: Coordinator, names: Sequence[str], entry: Mapping[str, Any]) -> Adopted:
+    """Have all sites that contribute open the total, if their own records allow, and compare what they got.
+
+    Who could not be asked gets the model when the same total opens again.
+    """
+    failures: dict[str, str] = {}
+    wave = coordinator.link.wave("client.open_standing_total", names, entry, failures=failures)
+    digests = {reply.party: str(reply.message.get("digest")) for reply in wave}
+    if not digests:
+        raise error_of_failures(failures)
+    if len({*digests.values()}) > 1:
+        raise FederationError(
+            f"sites opened different models: {', '.join(digests)} were told different things"
+        )
+    return Adopted(next(iter(digests.values())), tuple(digests), failures)
 
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -21,7 +21,7 @@ from tacit.standing import merging
 from tacit.standing.changes import Change, entering, join_batch, join_each, leaving
 from tacit.standing.folder import Folder
 from tacit.standing.founding import begin_federation
-from tacit.standing.opening import check_opening, solution, status
+from tacit.standing.opening import Adopted, check_opening, solution, status
 
 
 class Receipt(NamedTuple):
@@ -70,7 +70,7 @@ class Standing:
         federation: Federation,
         *,
         method: Method | str = "fedheonn",
-        protect: Protection | str | None = None,
+        protect: Protection | str = "bfv",  # masks go with each batch
         preparation: Preparation | None = None,
         min_clients: int | None = None,
         min_count: int | None = None,
@@ -108,7 +108,6 @@ class Standing:
             Where to tell what happens.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
-        protect = chosen.default_protection if protect is None else protect
         components = Components(
             chosen,
             PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
@@ -131,17 +130,22 @@ class Standing:
     @classmethod
     def open(cls, path: Path | str, federation: Federation, events: Events | None = None) -> Self:
         """Go on with a federation that stands; it must be the one whose parties are given."""
-        folder = Folder(Path(path), federation.holdings)
+        folder = Folder(Path(path), federation)
         try:
             folder.book.check_started()
             manifest = Manifest.from_message(Message.decode(folder.book.fact("federation")["manifest"]))
             holders = {line.client for line in folder.book.contributions()}
-            odd = holders - set(federation.holdings.names)
+            odd = holders - set(federation.holdings.names) if manifest.experiment else set()
+            if federation.experiment != manifest.experiment:
+                where = "one machine" if manifest.experiment else "sites of their own"
+                raise ConfigError(f"{path} is the state of a federation of {where}: open it as such")
             if federation.seed != manifest.seed or odd:
                 what = f"it knows {sorted(odd)[0]}" if odd else f"its seed is {manifest.seed}"
                 raise ConfigError(f"{path} is the state of another federation: {what}")
             components = assemble(manifest)
             folder.check_parties(manifest, components.protection.incremental)
+            events = events or Events()
+            federation.record(events, manifest.run)
             return cls(folder, manifest, components, events)
         except BaseException:
             folder.close()
@@ -167,14 +171,20 @@ class Standing:
     # -- changes -----------------------------------------------------------------------------------
 
     def add(
-        self, clients: Iterable[str], *, rows: tuple[int, int] | None = None, name: str | None = None
+        self,
+        clients: Iterable[str],
+        *,
+        rows: tuple[int, int] | None = None,
+        name: str | None = None,
+        more: bool = False,
     ) -> list[Receipt]:
         """Let clients contribute their rows, or a part of them; what is there already is acknowledged again.
 
         ``rows`` are the first row and the one after the last, all if left out; a contribution is named after
-        client and rows unless it gets a ``name``.
+        client and rows unless it gets a ``name``. Sites on other machines choose their rows: those with which
+        they enrolled or, with ``more``, those that are new.
         """
-        return self.change(add=clients, rows=rows, name=name)
+        return self.change(add=clients, rows=rows, name=name, more=more)
 
     def willing(self) -> list[str]:
         """Return clients that contribute or never did: not those that have withdrawn all they brought."""
@@ -194,6 +204,7 @@ class Standing:
         withdraw: Iterable[str] = (),
         rows: tuple[int, int] | None = None,
         name: str | None = None,
+        more: bool = False,
     ) -> list[Receipt]:
         """Add and withdraw in one go: where a batch is the unit, both kinds of changes count for its size."""
         book = self.folder.book
@@ -204,7 +215,8 @@ class Standing:
         if name is not None and len(coming) > 1:
             raise ConfigError(f"'{name}' would name contributions of {len(coming)} clients: add one by one")
         for client in coming:
-            line, known = entering(book, self.folder.holdings.names, client, rows, name)
+            names, pieces = self.folder.holdings.names, self.manifest.stands
+            line, known = entering(book, names, client, rows, name, pieces=pieces, more=more)
             if known:
                 receipts.append(Receipt(line.id, client, False))
             else:
@@ -235,6 +247,21 @@ class Standing:
         OpeningError
             If too few clients contribute, or too few came or went since an earlier opening.
         """
+        if self.manifest.stands:
+            raise ConfigError(
+                "the model is at the sites: have it opened there (open_at_sites), and export it"
+            )
+        model: Model = self.components.method.model(self._opened())
+        return model
+
+    def open_at_sites(self) -> Adopted:
+        """Have sites on other machines open the total, each of which keeps the model; as :meth:`weights`."""
+        if not self.manifest.stands:
+            raise ConfigError("all clients of this federation are on this machine: ask for weights")
+        found: Adopted = self._opened()
+        return found
+
+    def _opened(self) -> Any:
         book = self.folder.book
         book.count_announced()
         least = self.components.protection.min_contributions(self.manifest.min_clients)
@@ -242,8 +269,7 @@ class Standing:
         with book.writing():  # before anything is seen: what may have been seen counts
             book.mark_opening()
         with one_thread():
-            model: Model = self.components.method.model(solution(book, self.coordinator(), changed))
-        return model
+            return solution(book, self.coordinator(), changed)
 
     def coordinator(self) -> Coordinator:
         """Return the coordinator, as the book has it."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
 from tacit.crypto.bfv.parameters import Parameters, ring_of
-from tacit.crypto.seal import adder, blob
+from tacit.crypto.seal import adder, blob, seal
 from tacit.crypto.seal.blob import Form, Header, all_residues, ciphertexts_of, write_encrypted
 from tacit.crypto.seal.residues import Residues, plain_from_seal, plain_to_seal
 from tacit.crypto.seal.ring import Expanded, expand, new_secret
@@ -109,8 +109,6 @@ class Cipher:
 
     def open(self, header: Header, residues: Mapping[int, Residues], parameters: Parameters) -> Integers:
         """Decrypt the residues of a sum that was read and checked."""
-        import tenseal.sealapi as seal
-
         ring, decryptor = ring_of(parameters), self._expanded(parameters).decryptor
         words, plain = np.zeros(header.rows, np.uint64), seal.Plaintext()
         for number, ciphertext in enumerate(ciphertexts_of(ring, header, residues)):

@@ -24,7 +24,7 @@ from tacit.crypto.ckks.keys import Keys, make_keys
 from tacit.crypto.ckks.packing import COLUMNS, PRODUCT, SUM, gathering, pack_columns, unpack_columns
 from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
 from tacit.crypto.ckks.product import Product, rotations_for
-from tacit.crypto.seal import adder
+from tacit.crypto.seal import adder, seal
 from tacit.crypto.seal.blob import Header, all_residues, ciphertexts_of, read, refuse_overrun, write_encrypted
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import expand
@@ -127,8 +127,6 @@ class Cipher:
         return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
 
     def _encrypt(self, header: Header, chunks: Iterable[Floats]) -> bytes:
-        import tenseal.sealapi as seal
-
         ring, plain = self._ring, seal.Plaintext()
 
         def encoded() -> Iterator[Any]:
@@ -140,8 +138,6 @@ class Cipher:
 
     def _decrypt(self, header: Header, residues: Mapping[int, Residues], limit: float) -> Floats:
         """Decrypt the slots of each chunk; none may be larger than honest summands can make them."""
-        import tenseal.sealapi as seal
-
         plain, slots = seal.Plaintext(), []
         for ciphertext in ciphertexts_of(self._ring, header, residues):
             self._expanded.decryptor.decrypt(ciphertext, plain)

@@ -6,7 +6,7 @@ X^(oR + R - 1) is Σ_j a_j M_jo: an entry of A M. A row's own products fill R·o
 many rows as fit side by side are multiplied at once, and the other coefficients hold nothing of use. So
 protocols of encrypted inference multiply (Huang, Lu, Hong, Ding, "Cheetah: lean and fast secure two-party
 deep neural network inference", 2022): it takes no rotation keys. Against that stands one polynomial for every
-few rows, so it is meant for small matrices (:func:`~tacit.crypto.ckks.coefficients.pieces`).
+few rows, so it is meant for small matrices (:func:`pieces`).
 
 The ciphertexts are those of SEAL's CKKS, encrypted, added, multiplied (``multiply_plain``), rescaled and
 decrypted by SEAL. Its encoder puts values into slots; here plaintexts are made of coefficients instead, and
@@ -25,39 +25,112 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.coefficients import (
-    COLUMNS,
-    DEGREE,
-    MATRIX_BITS,
-    PARAMETERS,
-    PRODUCT,
-    VALUE_BITS,
-    Integers,
-    entries,
-    noise_bits,
-    polynomials,
-    power,
-    scale,
-    together,
-)
-from tacit.crypto.ckks.parameters import CKKSRing, ring_of
-from tacit.crypto.seal import blob
-from tacit.crypto.seal.blob import (
-    LEAST,
-    MOST,
-    Form,
-    Header,
-    all_residues,
-    ciphertexts_of,
-    refuse_overrun,
-    residues_of,
-    write_encrypted,
-)
+from tacit.crypto.ckks.parameters import CLEARANCE, NOISE, CKKSRing, ParameterSet, ring_of
+from tacit.crypto.seal import blob, seal
+from tacit.crypto.seal.blob import LEAST, MOST, Form, Header
 from tacit.crypto.seal.residues import Residues, from_seal, plain_from_seal, plain_to_seal, to_seal
 from tacit.crypto.seal.ring import Ring, RingParameters, expand, make_ring
 
-Floats = NDArray[np.float64]
+PARAMETERS = ParameterSet("coefficients", 4096, (50, 43, 16), 30)
+DEGREE = PARAMETERS.degree
+VALUE_BITS, MATRIX_BITS = 48, 43  # of totals, and of the absolute values of a row of the matrix together
+SWITCHED = math.sqrt((1 + 2 * DEGREE / 3) / 12)  # noise of rescaling a product
 TOGETHER = 16  # polynomials that SEAL transforms at once
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def together(rows: int, outputs: int) -> int:
+    """Return how many rows of the matrix one polynomial holds.
+
+    >>> together(65, 10), together(500, 10)
+    (6, 0)
+    """
+    return DEGREE // (rows * outputs)
+
+
+def pieces(rows: int, outputs: int, matrices: int) -> int | None:
+    """Count the polynomials of a product with so many matrices; None if the columns do not fit into one.
+
+    >>> pieces(65, 10, 1), pieces(65, 10, 10), pieces(500, 10, 1)
+    (11, 110, None)
+    """
+    held = together(rows, outputs)
+    return matrices * -(-rows // held) if held else None
+
+
+def _fits_product(ring: Ring, header: Header) -> bool:
+    fits = together(header.rows, header.outputs) > 0 and not header.seeded
+    return fits and header.matrices > 0 and header.outputs % header.matrices == 0
+
+
+COLUMNS = Form(
+    5,
+    lambda *_: 1,
+    lambda *_: DEGREE,
+    lambda ring, header: together(header.rows, header.outputs) > 0 and header.factor == 1,
+)
+PRODUCT = Form(
+    6,
+    lambda ring, header: pieces(header.rows, header.outputs, header.matrices) or 0,
+    lambda ring, header: -(-header.rows * header.outputs // 8) * 8,
+    _fits_product,
+    spent=1,
+    many=True,
+)
+
+
+def unit(header: Header) -> float:
+    """Return the rounding unit of what is opened; its error is at most one."""
+    return math.ldexp(scale(header), noise_bits(header))
+
+
+def power(header: Header) -> int:
+    """Return the power of two by which columns are multiplied."""
+    return VALUE_BITS - math.ceil(math.log2(header.bound * header.summands))
+
+
+def scale(header: Header) -> float:
+    """Return what an opened integer is worth."""
+    if header.form is COLUMNS:
+        return math.ldexp(1.0, -power(header))
+    return math.ldexp(header.factor * ring_of(PARAMETERS).primes[1], -MATRIX_BITS - power(header))
+
+
+def noise_bits(header: Header) -> int:
+    """Return how many of an opened integer's lowest bits are noise, and rounded away."""
+    noise = NOISE * math.sqrt(header.summands)
+    if header.form is PRODUCT:
+        lost = PARAMETERS.prime_bits[1]
+        # Rows of the matrix that meet the noise.
+        held = min(header.rows, together(header.rows, header.outputs))
+        carried = math.ldexp(noise * math.sqrt(held), MATRIX_BITS - lost)
+        rounding = math.ldexp(math.sqrt(header.rows / 12), VALUE_BITS - lost)  # of the matrix
+        noise = math.hypot(carried, SWITCHED, rounding)
+    return math.ceil(math.log2(CLEARANCE * noise))
+
+
+def polynomials(stack: Integers, outputs: int) -> Integers:
+    """Return the polynomials (piece × DEGREE) of the matrices' rows."""
+    rows = stack.shape[-1]
+    held = together(rows, outputs)
+    count = -(-rows // held)
+    padded = np.zeros((len(stack), count * held, rows * outputs), np.int64)
+    padded[:, :rows, :rows] = stack[..., ::-1]  # a_j is the coefficient of X^(R-1-j)
+    whole = np.zeros((len(stack) * count, DEGREE), np.int64)
+    whole[:, : held * rows * outputs] = padded.reshape(len(whole), -1)
+    return whole
+
+
+def entries(header: Header) -> NDArray[np.intp]:
+    """Return which coefficients of all pieces hold an entry of the product, output by output."""
+    rows, outputs, matrices = header.rows, header.outputs, header.matrices
+    held, count = together(rows, outputs), pieces(rows, outputs, matrices) or 0
+    places = np.arange(count * DEGREE).reshape(matrices, -1, DEGREE)[..., : held * rows * outputs]
+    each = places.reshape(matrices, -1, outputs, rows)[:, :rows, :, rows - 1]
+    output = np.arange(outputs)
+    return each[output // (outputs // matrices), :, output].reshape(-1)
 
 
 class Cipher:
@@ -102,25 +175,29 @@ class Cipher:
         header = Header(COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(reach / summands))
         whole = np.zeros(DEGREE, np.int64)
         whole[: values.size] = np.rint(np.ldexp(values.T.reshape(-1), power(header)))
-        return write_encrypted(self._ring, header, self._expanded.encryptor, [_encoded(self._ring, whole)])
+        return blob.write_encrypted(
+            self._ring, header, self._expanded.encryptor, [_encoded(self._ring, whole)]
+        )
 
     def decrypt_columns(self, encrypted: bytes) -> Floats:
         """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
-        header = read(self.key_id, encrypted, COLUMNS, PRODUCT)
+        header = blob.read(self._ring, self.key_id, encrypted, COLUMNS, PRODUCT)
         whole = self._product(header, encrypted) if header.form is PRODUCT else self._sum(header, encrypted)
         noisy = noise_bits(header)
         if np.abs(whole).max() > 1.001 * 2.0**VALUE_BITS:  # a test for nonsense, which is larger by far
-            refuse_overrun(header.summands, header.bound)
+            blob.refuse_overrun(header.summands, header.bound)
         rounded = ((whole + (1 << (noisy - 1))) >> noisy) << noisy
         return np.asarray(rounded.reshape(header.outputs, header.rows).T * scale(header))
 
     def _sum(self, header: Header, encrypted: bytes) -> Integers:
-        (ciphertext,) = ciphertexts_of(self._ring, header, all_residues(self._ring, header, encrypted))
+        (ciphertext,) = blob.ciphertexts_of(
+            self._ring, header, blob.all_residues(self._ring, header, encrypted)
+        )
         self._ring.evaluator.mod_switch_to_next_inplace(ciphertext)  # totals fit into the first prime
         return self._opened([ciphertext])[0, : header.rows * header.outputs]
 
     def _product(self, header: Header, encrypted: bytes) -> Integers:
-        (flat,) = residues_of(self._ring, header, encrypted)
+        (flat,) = blob.residues_of(self._ring, header, encrypted)
         places = entries(header)
         kept = PRODUCT.kept(self._ring, header)
         halves = np.zeros((2, header.chunks(self._ring), DEGREE), np.uint64)
@@ -139,8 +216,6 @@ class Cipher:
 
     def _opened(self, ciphertexts: list[Any]) -> Integers:
         """Decrypt ciphertexts modulo the first prime, and return their coefficients around zero."""
-        import tenseal.sealapi as seal
-
         plain, opened = seal.Plaintext(), []
         for ciphertext in ciphertexts:
             self._expanded.decryptor.decrypt(ciphertext, plain)
@@ -162,7 +237,8 @@ class Multiplier:
 
     def apply(self, matrix: ArrayLike, encrypted: bytes) -> bytes:
         """Multiply: one matrix (features × features) for all outputs, or a stack: one for every few."""
-        header, ring = read(self._key_id, encrypted, COLUMNS), ring_of(PARAMETERS)
+        ring = ring_of(PARAMETERS)
+        header = blob.read(ring, self._key_id, encrypted, COLUMNS)
         values = np.asarray(matrix, dtype=np.float64)
         stack = values[None] if values.ndim == 2 else values
         square = (header.rows, header.rows)
@@ -175,18 +251,13 @@ class Multiplier:
         if not LEAST < factor < MOST:
             raise ConfigError("the matrix of a product holds NaN or infinity, or nothing but zeros")
         whole = np.rint(stack * (math.ldexp(1.0, MATRIX_BITS) / factor)).astype(np.int64)
-        (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, encrypted))
+        (ciphertext,) = blob.ciphertexts_of(ring, header, blob.all_residues(ring, header, encrypted))
         made = replace(header, form=PRODUCT, seeded=False, matrices=len(stack), factor=factor)
         halves = [_multiplied(ring, ciphertext, row) for row in polynomials(whole, header.outputs)]
         first, second = np.stack(halves, axis=1)
         kept, places = np.zeros(PRODUCT.kept(ring, made), np.uint64), entries(made)
         kept[: places.size] = first.reshape(-1)[places]
         return blob.write(ring, made, [np.concatenate([kept, second.reshape(-1)])])
-
-
-def read(key_id: bytes, encrypted: bytes, *forms: Form) -> Header:
-    """Check a blob, and return its header."""
-    return blob.read(ring_of(PARAMETERS), key_id, encrypted, *forms)
 
 
 @lru_cache(maxsize=1)
@@ -198,7 +269,6 @@ def _transforming() -> Ring:
 
 
 def _encoded(ring: CKKSRing, whole: Integers) -> Any:
-    """Return the plaintext of CKKS whose coefficients these are."""
     helper = _transforming()
     plain = plain_to_seal(helper, (whole & ((1 << 59) - 1)).view(np.uint64))
     helper.evaluator.transform_to_ntt_inplace(plain, list(helper.parms_id(len(helper.primes))))
@@ -217,8 +287,6 @@ def _coefficients(ring: CKKSRing, transformed: Residues) -> Residues:
 
 def _multiplied(ring: CKKSRing, ciphertext: Any, row: Integers) -> Residues:
     """Return the two polynomials (by coefficients) of a ciphertext's product with a plain polynomial."""
-    import tenseal.sealapi as seal
-
     if not row.any():
         return np.zeros((2, DEGREE), np.uint64)
     result = seal.Ciphertext()

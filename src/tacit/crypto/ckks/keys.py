@@ -8,6 +8,7 @@ from typing import Any
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks.parameters import CKKSRing, ParameterSet, ring_of
+from tacit.crypto.seal import seal
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, checksum
 from tacit.crypto.seal.residues import load, save
 from tacit.crypto.seal.ring import expand, new_secret
@@ -44,8 +45,6 @@ def make_keys(parameters: ParameterSet, rotations: Iterable[int] = (), secret: S
     >>> keys.secret, len(keys.secret.reveal()), len(keys.key_id), len(keys.evaluation)
     (Secret(hidden), 32, 16, 80)
     """
-    import tenseal.sealapi as seal
-
     ring = ring_of(parameters)
     steps = sorted(set(rotations))
     if steps and not parameters.multiplies:
@@ -73,8 +72,6 @@ def load_rotations(ring: CKKSRing, evaluation: bytes, key_id: bytes) -> tuple[An
 
     Raise MessageError if they are damaged, ProtectionError if they belong to other parameters or another key.
     """
-    import tenseal.sealapi as seal
-
     if len(evaluation) < _HEADER.size + CHECKSUM_BYTES:
         raise MessageError("not an evaluation key: shorter than its header")
     magic, count, name, digest, key, length = _HEADER.unpack_from(evaluation)

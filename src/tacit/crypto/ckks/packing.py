@@ -109,10 +109,6 @@ def unpack_columns(chunks: Floats, rows: int, outputs: int) -> Floats:
     return np.concatenate(list(table), axis=1)[:, :outputs]
 
 
-def _vectors(ring: CKKSRing, header: Header) -> int:
-    return -(-header.rows // ring.parameters.slots)
-
-
 def _matrices(ring: CKKSRing, header: Header) -> int:
     return -(-header.outputs // columns(ring.parameters.slots, header.rows))
 
@@ -133,7 +129,7 @@ def _sound_matrix(ring: CKKSRing, header: Header) -> bool:
     return fits and header.summands <= parameters.product_headroom
 
 
-SUM = Form(1, _vectors, _all, _sound_sum)
+SUM = Form(1, lambda ring, header: -(-header.rows // ring.parameters.slots), _all, _sound_sum)
 COLUMNS = Form(2, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and header.factor == 1)
 PRODUCT = Form(
     3, _matrices, _all, lambda ring, header: _sound_matrix(ring, header) and not header.seeded, spent=1

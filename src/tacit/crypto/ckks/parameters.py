@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.crypto.seal import seal
 from tacit.crypto.seal.blob import LEAST, MOST
 from tacit.crypto.seal.ring import MOST_SUMMANDS, Ring, RingParameters, make_ring
 
@@ -186,8 +187,6 @@ def ring_of(parameters: ParameterSet) -> CKKSRing:
 
     Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
     """
-    import tenseal.sealapi as seal
-
     if parameters.multiplies and len(parameters.data_bits) != 2:
         raise ConfigError(
             f"parameter set '{parameters.name}' is refused: it has {len(parameters.data_bits)} primes beside "

@@ -16,6 +16,7 @@ from tacit.core.errors import ConfigError
 from tacit.crypto.ckks.keys import load_rotations
 from tacit.crypto.ckks.packing import COLUMNS, PRODUCT, columns, padded, places
 from tacit.crypto.ckks.parameters import ParameterSet, ring_of
+from tacit.crypto.seal import seal
 from tacit.crypto.seal.blob import LEAST, MOST, all_residues, ciphertexts_of, read, write
 from tacit.crypto.seal.residues import from_seal
 
@@ -90,8 +91,6 @@ class Product:
         return write(ring, made, [np.stack([residues[:, 0] for residues in found], axis=1)])
 
     def _multiply(self, chunk: Any, diagonals: Diagonals, features: int) -> Any:
-        import tenseal.sealapi as seal
-
         evaluator = self._ring.evaluator
         width = columns(self._ring.parameters.slots, features)
         baby, _ = _steps(features)
@@ -125,8 +124,6 @@ class Product:
         return [self._encode(matrix[at * each : (at + 1) * each]) for at in range(chunks)]
 
     def _encode(self, matrices: Floats) -> Diagonals:
-        import tenseal.sealapi as seal
-
         ring, slots = self._ring, self._ring.parameters.slots
         features = matrices.shape[-1]
         size, width = padded(features), columns(slots, features)

@@ -15,9 +15,15 @@ from gmpy2 import mpz
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.paillier.blob import Header, check_invertible, read_ciphertexts, read_header, write_blob
+from tacit.crypto.paillier.blob import (
+    Header,
+    Packing,
+    check_invertible,
+    read_ciphertexts,
+    read_header,
+    write_blob,
+)
 from tacit.crypto.paillier.keys import PublicKey, ShortKeyWarning
-from tacit.crypto.paillier.packing import Packing
 from tacit.crypto.paillier.private import PrivateKey, make_keys
 
 __all__ = [

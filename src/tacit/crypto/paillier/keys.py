@@ -34,9 +34,8 @@ from gmpy2 import mpz
 from numpy.typing import ArrayLike
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.crypto.paillier.blob import Header, write_blob
+from tacit.crypto.paillier.blob import Header, Packing, write_blob
 from tacit.crypto.paillier.numbers import SMALL_PRIMES, FixedBase, is_probably_prime, random_unit
-from tacit.crypto.paillier.packing import Packing
 
 Randomness = Literal["djn", "plain", "short-alpha"]
 

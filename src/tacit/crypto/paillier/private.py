@@ -12,17 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError, SecretError
 from tacit.core.secret import Secret
-from tacit.crypto.paillier.blob import read_ciphertexts, read_header
-from tacit.crypto.paillier.keys import (
-    ALPHA_PRIME_BITS,
-    PublicKey,
-    Randomness,
-    check_bits,
-    check_randomness,
-    seal,
-)
+from tacit.crypto.paillier import keys
+from tacit.crypto.paillier.blob import Packing, read_ciphertexts, read_header
+from tacit.crypto.paillier.keys import ALPHA_PRIME_BITS, PublicKey, Randomness
 from tacit.crypto.paillier.numbers import FixedBase, combine, is_probably_prime, random_prime, random_unit
-from tacit.crypto.paillier.packing import Packing
 
 MIN_DISTANCE_BITS = 100  # FIPS 186-5: |p - q| > 2^(bits/2 - 100), or Fermat's method might find them
 
@@ -94,7 +87,7 @@ class PrivateKey:
 
     def encrypt(self, values: ArrayLike, packing: Packing) -> bytes:
         """Encrypt as :meth:`PublicKey.encrypt` does, in less time: modulo p² and q²."""
-        return seal(self.public, self.randomiser, values, packing)
+        return keys.seal(self.public, self.randomiser, values, packing)
 
     def _power_tables(self) -> tuple[FixedBase, FixedBase]:
         """Return the two tables of powers, 20 MB together at 2048 bits, filled at the first use."""
@@ -220,8 +213,8 @@ def make_keys(bits: int = 2048, *, randomness: Randomness = "djn", allow_short: 
     ...
     tacit.core.errors.ConfigError: key of 1536 bits: use 2048 (112 bits of security), 3072 (128) ...
     """
-    check_bits(bits, allow_short)
-    check_randomness(randomness)
+    keys.check_bits(bits, allow_short)
+    keys.check_randomness(randomness)
     orders, short = (mpz(1), mpz(1)), randomness == "short-alpha"
     if short:
         orders = random_prime(ALPHA_PRIME_BITS[bits]), random_prime(ALPHA_PRIME_BITS[bits])

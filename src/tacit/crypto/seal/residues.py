@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import MessageError, UnavailableError
+from tacit.crypto.seal import seal
 from tacit.crypto.seal.ring import Ring
 
 Residues = NDArray[np.uint64]
@@ -149,8 +150,6 @@ def to_seal(ring: Ring, residues: Residues, seed: bytes = b"", *, in_ntt_form: b
 
     ``in_ntt_form``: whether these are residues of transformed polynomials, if not as usual in the ring.
     """
-    import tenseal.sealapi as seal
-
     data = np.ascontiguousarray(residues)
     polynomials, primes, _ = residues.shape
     form = ring.in_ntt_form if in_ntt_form is None else in_ntt_form
@@ -190,8 +189,6 @@ def from_seal(
 
 @lru_cache(maxsize=64)
 def _seal_header(size: int) -> bytes:
-    import tenseal.sealapi as seal
-
     known = seal.Serialization.SEALHeader()  # carries the version of the library
     version = (known.version_major, known.version_minor)
     return _SEAL_HEADER.pack(_MAGIC, _SEAL_HEADER.size, *version, 0, 0, _SEAL_HEADER.size + size)
@@ -206,14 +203,11 @@ def _prefix(ring: Ring, polynomials: int, primes: int, in_ntt_form: bool) -> byt
 
 @lru_cache(maxsize=64)
 def _array_header(length: int) -> bytes:
-    """Return what stands before so many bytes of words."""
     return _seal_header(8 + length) + struct.pack("<Q", length // 8)
 
 
 def plain_to_seal(ring: Ring, words: Residues) -> Any:
     """Make a plaintext of BFV's coefficients, or of a transformed polynomial's residues (primes × degree)."""
-    import tenseal.sealapi as seal
-
     data, primes = np.ascontiguousarray(words), len(words) if words.ndim == 2 else 0
     level = ring.parms_id(primes) if primes else (0, 0, 0, 0)
     scale = ring.scale(primes) if primes else 1.0

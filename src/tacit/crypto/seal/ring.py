@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.secret import Secret
+from tacit.crypto.seal import seal
 
 MOST_SUMMANDS = 1 << 24
 SECRET_BYTES = 32
@@ -41,8 +42,6 @@ class RingParameters:
 
     def for_seal(self) -> Any:
         """Return SEAL's own parameter object."""
-        import tenseal.sealapi as seal
-
         made = seal.EncryptionParameters(getattr(seal.SCHEME_TYPE, self.scheme))
         made.set_poly_modulus_degree(self.degree)
         made.set_coeff_modulus(seal.CoeffModulus.Create(self.degree, list(self.prime_bits)))
@@ -86,8 +85,6 @@ def make_ring(parameters: RingParameters) -> Ring:
 
     Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
     """
-    import tenseal.sealapi as seal
-
     try:
         context = seal.SEALContext(parameters.for_seal(), True, seal.SEC_LEVEL_TYPE.TC128)
         refusal = "" if context.parameters_set() else context.parameters_error_message()
@@ -133,8 +130,6 @@ def expand(ring: Ring, secret: Secret) -> Expanded:
 
     Each ring makes a key of its own from it.
     """
-    import tenseal.sealapi as seal
-
     raw, scheme = secret.reveal(), ring.ring_parameters.scheme
     if len(raw) != SECRET_BYTES:
         raise ProtectionError(f"a {scheme} secret has {SECRET_BYTES} bytes, this one has another length")

@@ -83,11 +83,16 @@ class LocalTraining(SettingsGroup):
         network.reseed(rng)
         weights = start.copy()
         trained = weights[: network.trained]
+
+        def batch_gradients() -> Iterator[Vector]:
+            for rows in self.draw_batches(network, len(targets), rng):
+                batch = X[rows], targets[rows], None if row_weights is None else row_weights[rows]
+                gradient = network.gradient(weights, *batch)
+                yield gradient - network.gradient(anchor, *batch) if anchored else gradient
+
+        anchor, gradients = start.copy(), batch_gradients()
         if privacy is not None and privacy.noise:
             gradients = privacy.noisy_gradients(network, weights, X, targets, self.epochs, coins)
-        else:
-            anchor = start.copy() if anchored else None
-            gradients = self._batch_gradients(network, weights, X, targets, rng, row_weights, anchor)
         memory: Memory = {}
         for steps, gradient in enumerate(gradients, 1):
             gradient = shorten(gradient) if targets.ndim == 2 else gradient
@@ -108,24 +113,6 @@ class LocalTraining(SettingsGroup):
             return self.rate * gradient, {}
         velocity = gradient + self.momentum * memory.get("m", 0.0)
         return self.rate * velocity, {"m": velocity}
-
-    def _batch_gradients(
-        self,
-        network: Network,
-        weights: Vector,
-        X: Matrix,
-        targets: Targets,
-        rng: np.random.Generator,
-        row_weights: Vector | None,
-        anchor: Vector | None,
-    ) -> Iterator[Vector]:
-        """Yield the gradient of each batch, at the weights of that moment; less the one at the anchor."""
-        for rows in self.draw_batches(network, len(targets), rng):
-            counted = None if row_weights is None else row_weights[rows]
-            gradient = network.gradient(weights, X[rows], targets[rows], counted)
-            if anchor is not None:
-                gradient = gradient - network.gradient(anchor, X[rows], targets[rows], counted)
-            yield gradient
 
     def draw_batches(self, network: Network, number: int, rng: np.random.Generator) -> Iterator[Any]:
         """Yield the rows of each batch of a round, of so many rows."""

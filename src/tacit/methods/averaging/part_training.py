@@ -1,14 +1,19 @@
 """Training of one part of a network that is cut, in the state of whoever holds it."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import StepError
+from tacit.core.client import manifest_of
+from tacit.core.errors import DataError, StepError, TacitError
 from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.crypto.noise import add_noise, clip_l2
+from tacit.methods.averaging.letters import read_letter
 from tacit.methods.averaging.local_training import LocalTraining, shorten
 from tacit.models.network import Network
 
@@ -45,20 +50,58 @@ def learn_part(
     X: Array,
     slope: Array,
     batch: int,
-    squares: bool,
+    bounded: bool,
 ) -> Array:
     """Take a step from the gradient by a part's outputs, and return that by its inputs.
 
-    What the optimiser remembers lasts for the round. ``squares``: the loss is of squared errors.
+    What the optimiser remembers lasts for the round. ``bounded``: a long gradient is shortened, as one of
+    squared errors, or of a part that others use as well.
     """
     state, weights = party.state, party.state[name].copy()
     part.reseed(party.rng("layers", state[ROUND], batch, name))
     gradient, inputs = part.pull(weights, X, slope)
     steps, memory = state.get(f"{name} steps", 0) + 1, strip_prefix(f"{name} memory/", state)
-    change, kept = local.follow(shorten(gradient) if squares else gradient, memory, steps)
+    if bounded and not np.isfinite(gradient).all():
+        raise DataError("values whose gradient overflows")
+    change, kept = local.follow(shorten(gradient) if bounded else gradient, memory, steps)
     weights[: part.trained] -= change
     state.update({name: weights, f"{name} steps": steps, **add_prefix(f"{name} memory/", kept)})
     return inputs
+
+
+def answer_each(party: Party, batch: int, names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
+    """Return what is made for each client; who sends nonsense gets no answer."""
+    found = {}
+    for name in names:
+        try:
+            with np.errstate(all="ignore"):  # what overflows is refused
+                found[name] = make(name)
+        except (TacitError, LookupError, ValueError, RuntimeError, TypeError) as error:
+            party.note(f"{name} gets no answer for batch {batch + 1}: {type(error).__name__}", "warning")
+    return found
+
+
+def read_letters(party: Party, batch: int, keys: Message, letters: Message, kind: str) -> dict[str, Any]:
+    """Return the contents of clients' letters, in an order that is drawn; to close a round there are none."""
+    closes, about = kind == "close", f"{kind} {party.state[ROUND]} {batch}"
+    turns = manifest_of(party).rng("turns", party.state[ROUND], batch)
+    order = turns.permutation([*(keys if closes else letters)]).tolist()
+
+    def read(name: str) -> Message:
+        return keys if closes else read_letter(party, name, keys[name].data, about, letters[name])
+
+    return answer_each(party, batch, order, read)
+
+
+def most_sent(name: str, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return under this name the weights that most letters have, if any: no client alone chooses them.
+
+    >>> most_sent("part", [{"weights": np.array([value])} for value in (9.0, 1.0, 1.0)])
+    {'part': array([1.])}
+    """
+    arrays = [content["weights"] for content in contents if "weights" in content]
+    sent = [np.asarray(each).tobytes() for each in arrays]
+    return {name: arrays[sent.index(Counter(sent).most_common(1)[0][0])]} if sent else {}
 
 
 def cover(values: Array, clip: float, noise: float) -> Array:

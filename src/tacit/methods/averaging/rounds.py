@@ -152,7 +152,6 @@ class HoldOutMonitor:
         return True
 
     def _score(self, number: int) -> tuple[float, float]:
-        """Return accuracy and mean loss on all hold-outs together."""
         counts = self.coordinator.reveal(self.hold_out)
         if counts["rows"] < 0.5:
             way_out = "set holdout, say to 0.2"
@@ -185,7 +184,8 @@ def admit_late_clients(coordinator: Coordinator, number: int) -> None:
     """Let clients that were not there when the run began take part from now on."""
     if not (late := coordinator.late()):
         return
-    agreement = coordinator.components.preparation.agreement(vocabulary(coordinator.schema))
+    agreed = vocabulary(coordinator.schema), coordinator.manifest.min_count
+    agreement = coordinator.components.preparation.agreement(*agreed)
     try:
         admitted = coordinator.admit(late, agreement)
     except TacitError as error:

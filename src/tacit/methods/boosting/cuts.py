@@ -49,6 +49,13 @@ class Buckets:
         """Where each column begins, and at last the size of a histogram."""
         return np.concatenate([[0], np.cumsum(self.widths)])
 
+    def find_used(self, cuts: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return which places of a histogram can hold rows: a column of few values has buckets left over."""
+        used, starts = np.ones(int(self.offsets[-1]), dtype=bool), self.offsets[self.numbers]
+        for start, own in zip(starts.tolist(), cuts, strict=True):
+            used[start + 2 + int((own < LARGEST).sum()) : start + self.most] = False
+        return used
+
     def fill(self, X: NDArray[np.float32], cuts: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the bucket of each value."""
         found, numbers = np.empty(X.shape, dtype=np.uint8), iter(cuts)

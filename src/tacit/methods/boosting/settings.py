@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf, log2
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from tacit.methods.base import Method
 from tacit.methods.boosting import cuts, losses, noisy
 from tacit.methods.boosting.cuts import Buckets
 from tacit.methods.boosting.growing import Grower
+from tacit.methods.boosting.rows import PartyRows
 from tacit.methods.boosting.splits import Rules
 
 TREE, CUT = "tree/", "cut/"  # shared values of the trees that grow, and of the intervals that become buckets
@@ -118,12 +119,34 @@ class Settings(Method):
             return Layout(whole("rows"), whole("classes", schema.outputs))
         return Layout(whole("rows"), *(Field(name, (schema.outputs,)) for name in ("sum", "square")))
 
-    def histogram_layout(self, schema: Schema, width: int = 1) -> Layout:
-        """Return the layout of histograms of up to so many nodes of each output's tree."""
+    def histogram_layout(self, schema: Schema, width: int = 1, eighths: int = 8) -> Layout:
+        """Return the layout of histograms of up to so many nodes of each output's tree.
+
+        With fewer than eight ``eighths`` it has room for such a part of that: for fewer nodes, of places that
+        can hold rows only, one after the other.
+        """
         width = min(width, 2 ** max(0, self.depth - 2)) if self.grow == "level" else 1
-        places = int(Buckets(schema, self.buckets).offsets[-1])
+        nodes, places = width * self.count_outputs(schema), int(Buckets(schema, self.buckets).offsets[-1])
         known = schema.task == "classification"  # derivatives of other losses have no bound for good
-        return Layout(whole("sums", width * self.count_outputs(schema), places, 2, known=known))
+        shape = (nodes, places) if eighths == 8 else (-(-nodes * places * eighths // 8),)
+        return Layout(whole("sums", *shape, 2, known=known))
+
+    def choose_sum(self, coordinator: Coordinator, step: int) -> Any:
+        """Return the contribution that has room for the nodes of a step, the smallest if they are known."""
+        noise, shared = coordinator.components.protection.adds_noise, coordinator.shared
+        width = 2 ** (step - 1) if self.grow == "level" and step else 1
+        eighths, outputs = 8, self.count_outputs(coordinator.schema)
+        if shared is not None and (slots := len(shared[TREE + "slots"]) if step else outputs):
+            # Of nodes that do not split, nothing is summed; nor of buckets that no value is in.
+            width = 2 ** (-(-slots // outputs) - 1).bit_length()
+            used = self.buckets_of(shared).find_used(shared["cuts"])
+            if not noise:
+                share = slots * int(used.sum()) / (outputs * len(used))
+                width = min(width, 2 ** max(0, ceil(log2(share))))
+                eighths = min(8, ceil(8 * share / width))
+                if eighths == 8 and slots > width * outputs:  # eight are whole histograms: too few
+                    width, eighths = 2 * width, 5
+        return getattr(self, name_sum(width if step else 0, eighths, noise=noise))
 
     def agree_on_buckets(self: Any, coordinator: Coordinator) -> None:
         """Form the sums from which buckets and first margins follow."""
@@ -142,7 +165,25 @@ class Settings(Method):
         """Return the histograms of a total: whole numbers, or sums with noise."""
         if total.noise:
             return noisy.read_sums(total, self.loss_of(shared), self.buckets_of(shared))
-        return np.rint(total["sums"])
+        sums = np.rint(total["sums"])
+        if sums.ndim == 3:
+            return sums
+        used = self.buckets_of(shared).find_used(shared["cuts"])
+        nodes, places = len(sums) // int(used.sum()), int(used.sum())
+        found = np.zeros((nodes, len(used), 2))
+        found[:, used] = sums[: nodes * places].reshape(nodes, places, 2)
+        return found
+
+    def sum_slots(
+        self, rows: PartyRows, record: Mapping[str, Any], step: int, shared: Shared, shape: Any
+    ) -> Any:
+        """Return a client's histograms of the nodes that are asked for, in the shape of the layout."""
+        if len(shape) == 3:
+            return rows.sum_slots(record, step, shape[0])
+        used = self.buckets_of(shared).find_used(shared["cuts"])
+        sums, found = np.zeros(shape), rows.sum_slots(record, step, shape[0] // int(used.sum()))[:, used]
+        sums[: found.size // 2] = found.reshape(-1, 2)
+        return sums
 
     def grower(self, shared: Shared, noise: float) -> Grower:
         """Return how trees grow in the present round, from sums with so much noise."""
@@ -154,7 +195,8 @@ class Settings(Method):
             drawn = rng.permutation(len(names)) < max(1, round(self.columns * len(names)))
         signs = np.array([(name in self.increasing) - (name in self.decreasing) for name in names], np.int64)
         # So many rows are in a leaf at least, where second derivatives are known to be small.
-        least = max(self.min_child_weight, losses.HIGHEST.get(loss, 0.0) * shared.get("min_count", 0))
+        highest = losses.HIGHEST.get(loss, 0.0) * float(np.max(shared.get("class_weights", 1.0)))
+        least = max(self.min_child_weight, highest * shared.get("min_count", 0))
         largest = POISSON_STEP if loss == "poisson" else inf
         lam = self.lam
         if noise:
@@ -198,24 +240,45 @@ class Settings(Method):
         return cls(trees=4, depth=2, buckets=16)
 
 
-def sum_nodes(width: int, *, noise: bool = False) -> Any:
-    """Return a contribution of the roots (0), or of up to so many nodes of each output.
+def sum_nodes(width: int, eighths: int = 8, *, noise: bool = False) -> Any:
+    """Return a contribution of the roots (0), or of up to so many nodes of each output, or a part of that.
 
     A layout has one size. With ``noise`` it is of rows whose derivatives are bounded.
     """
 
+    def layout(method: Any, schema: Schema) -> Layout:
+        if noise:
+            return noisy.histogram_layout(method, schema, width or 1)
+        found: Layout = method.histogram_layout(schema, width or 1, eighths)
+        return found
+
     def histograms(self: Any, party: Party, shared: Shared) -> Any:
-        if width:
-            sums = self.sum_level(party, shared, width, noise=noise)
-        else:
-            sums = self.sum_roots(party, shared, noise=noise)
+        shape = layout(self, shared.schema).fields[0].shape
+        sums = (self.sum_level if width else self.sum_roots)(party, shared, shape, noise=noise)
         return {"sums": self.scale_sums(sums, shared) if noise else sums}
 
-    histograms.__name__ = (
-        f"noisy_{width or 'roots'}" if noise else f"histograms_{width}" if width else "roots"
-    )
-    layout = noisy.histogram_layout if noise else Settings.histogram_layout
-    return contribution(lambda method, schema: layout(method, schema, width or 1))(histograms)
+    histograms.__name__ = name_sum(width, eighths, noise=noise)
+    return contribution(layout)(histograms)
+
+
+def name_sum(width: int, eighths: int = 8, *, noise: bool = False) -> str:
+    """Return the name of the contribution of the roots (0), or of so many nodes of each output.
+
+    >>> name_sum(0), name_sum(4), name_sum(4, 5), name_sum(1, noise=True)
+    ('roots', 'histograms_4', 'histograms_4_5_of_8', 'noisy_1')
+    """
+    name = f"noisy_{width or 'roots'}" if noise else f"histograms_{width}" if width else "roots"
+    return name if eighths == 8 else f"{name}_{eighths}_of_8"
+
+
+def with_sums(method: type) -> type:
+    """Give a method its contributions: a layout has one size, so there is one for each."""
+    for width in (0, *WIDTHS):
+        made = [sum_nodes(width, part) for part in range(1 if width < 2 else 5, 9)]
+        made += [sum_nodes(width, noise=True)] if width <= WIDTHS[4] else []
+        for each in made:
+            setattr(method, each.__name__, each)
+    return method
 
 
 def tell_trees(coordinator: Coordinator, *, everything: bool) -> None:

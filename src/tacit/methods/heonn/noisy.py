@@ -78,7 +78,7 @@ class NoisySums:
 
     def layout(self, schema: Schema, features: int, grams: int) -> Layout:
         """Return the layout of a client's sums."""
-        groups = _count_groups(schema)
+        groups = schema.outputs + (schema.task == "regression")
         return Layout(
             Field("gram", (grams, features * (features + 1) // 2)),
             Field("sums", (features, groups)),
@@ -111,6 +111,8 @@ class NoisySums:
         if self.balanced:  # a class in which nothing but noise is seen counts as one of so many rows
             seen = np.maximum(counts, max(1.0, CERTAIN * total.noise / COUNTS))
             squares, targets = (part * (seen.mean() / seen) for part in (squares, targets))
+        # λ of eq. 2 for rows that are divided by their norm, and not weighted by the largest f'.
+        lam = self.lam / (max(invert_class_targets(self.activation)[1]) * self.row_norm) ** 2
         noise, weights = total.noise / PRODUCTS, []
         for square, target in zip(squares, targets, strict=True):
             share = square if len(gram) > 1 else np.ones(1)
@@ -124,18 +126,13 @@ class NoisySums:
             G = np.tensordot(share, gram, axes=1) - rows * np.outer(mean, mean)
             m = sums @ target - mean * (counts @ target)
             values, vectors = np.linalg.eigh(G)
-            penalty = max(self._scale_penalty(), RIDGE * noise * np.linalg.norm(share) * np.sqrt(features))
+            penalty = max(lam, RIDGE * noise * np.linalg.norm(share) * np.sqrt(features))
             raised = np.maximum(values, 0.0) + penalty
             # With lam = 0 and without noise, directions in which there are no rows get no weight.
             inverse = np.divide(1.0, raised, out=np.zeros(features), where=raised > 0)
             w = vectors @ (inverse * (vectors.T @ m))
             weights.append(np.append(counts @ target / rows - mean @ w, w / self.row_norm))
         return {"weights": _restore_targets(np.stack(weights, axis=1), shared)}
-
-    def _scale_penalty(self) -> float:
-        """Return λ of eq. 2 for rows that are divided by their norm, and not weighted by the largest f'."""
-        slope = max(invert_class_targets(self.activation)[1])
-        return self.lam / (slope * self.row_norm) ** 2
 
     def _coefficients(self, schema: Schema) -> tuple[Matrix, Matrix]:
         """Return for each output how the groups' sums add up to those weighted by f'², and by f'² d̄.
@@ -171,17 +168,12 @@ def _least_rows(square: Matrix, noise: float) -> float:
     return float(CERTAIN * np.linalg.norm(square) * noise / COUNTS)
 
 
-def _count_groups(schema: Schema) -> int:
-    return schema.outputs + (schema.task == "regression")
-
-
 def _target_scale(schema: Schema) -> float:
     """Return the largest length of 1 and all targets together."""
     return float(np.sqrt(1 + schema.outputs * LARGEST_TARGET**2))
 
 
 def _restore_targets(weights: Matrix, shared: Shared) -> Matrix:
-    """Return the weights for targets as they are."""
     if "target_centre" not in shared:
         return weights
     restored: Matrix = weights * shared["target_spread"]

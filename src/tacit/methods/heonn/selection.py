@@ -222,7 +222,6 @@ def solve_sums(gram: Matrix, m: Matrix, units: Units, candidate: Candidate, erro
 
 
 def _add_folds(total: Mapping[str, Any], folds: slice, candidate: Candidate) -> tuple[Matrix, Matrix]:
-    """Return the Gram matrix and m of some folds at the candidate's scale."""
     gram, m = (total[name][folds, candidate.scale].sum(axis=0) for name in ("gram", "m"))
     return gram, m
 

@@ -12,13 +12,11 @@ from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
 from tacit.methods.heonn.exchange import Exchange, Units, choose_activation, has_constant_slope, heaviest_row
+from tacit.methods.heonn.exchanges import Paper, Robust, Sealed
 from tacit.methods.heonn.noisy import PARTS, NoisySums
-from tacit.methods.heonn.paper import Paper
-from tacit.methods.heonn.robust import Robust
-from tacit.methods.heonn.sealed import Sealed
 from tacit.methods.heonn.selection import Selection
 from tacit.models.activations import ActivationName
-from tacit.models.randomlayer import LayerKind, RandomLayer
+from tacit.models.onelayer import LayerKind, RandomLayer
 
 MAX_SCALES = 4
 SCALES = (1.0, 4.0)  # a Gram matrix each: further ones cost more than they gain (docs/fedheonn.md)

@@ -34,9 +34,7 @@ from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header, key_of
 from tacit.protections.blobs import cipher_of
 from tacit.protections.ckks.schemes import Columns, Slotted, columns_scheme, read_columns
-from tacit.protections.encrypted import Encrypted
-from tacit.protections.encrypted.client import EncryptedClient
-from tacit.protections.encrypted.coordinator import EncryptedCoordinator
+from tacit.protections.encrypted import Encrypted, EncryptedClient, EncryptedCoordinator
 
 # Upload for one value with a bound, as seeded ciphertexts take it.
 SLOT_BYTES = {"sum": 18.1, "sum-compact": 13.6, "product": 25.1, "product-small": 17.4}

@@ -12,7 +12,7 @@ from tacit.core.layout import Layout
 from tacit.core.protection import FINE
 from tacit.core.secret import Secret
 from tacit.crypto import ckks
-from tacit.crypto.ckks import coefficients, columns, packing
+from tacit.crypto.ckks import columns, packing
 from tacit.crypto.ckks.parameters import ParameterSet, parameter_set, ring_of
 from tacit.crypto.fixedpoint import Integers
 from tacit.crypto.seal import blob as blobs
@@ -90,9 +90,9 @@ class CoefficientColumns:
     """Entries in coefficients: :mod:`tacit.crypto.ckks.columns`."""
 
     key: ClassVar[str] = "columns"  # under which name the coordinator keeps the id of the key
-    forms: ClassVar[Mapping[Kind, Form]] = {"columns": coefficients.COLUMNS, "product": coefficients.PRODUCT}
+    forms: ClassVar[Mapping[Kind, Form]] = {"columns": columns.COLUMNS, "product": columns.PRODUCT}
 
-    parameters: ClassVar[ParameterSet] = coefficients.PARAMETERS
+    parameters: ClassVar[ParameterSet] = columns.PARAMETERS
 
     def public(self, secret: Secret, features: Iterable[int]) -> Mapping[str, bytes]:
         """Return the key's id."""
@@ -108,7 +108,7 @@ class CoefficientColumns:
 
     def unit(self, header: Header) -> float:
         """Return the rounding unit of what a blob opens to."""
-        return coefficients.unit(header)
+        return columns.unit(header)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def columns_scheme(name: str, rows: int, outputs: int, matrices: int) -> Columns
     (CoefficientColumns(), 'product')
     """
     if name == "auto":
-        if (coefficients.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
+        if (columns.pieces(rows, outputs, matrices) or MOST_PIECES + 1) <= MOST_PIECES:
             return CoefficientColumns()
         name = "product"
     chosen = parameter_set(name)

@@ -1,30 +1,37 @@
 """Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common.
 
-Clients encrypt and open totals (:mod:`~tacit.protections.encrypted.client`), the coordinator adds ciphertexts
-(:mod:`~tacit.protections.encrypted.coordinator`); :mod:`~tacit.protections.encrypted.slots` says how values
-become integers. How integers are encrypted is the business of a *scheme*, of BFV's or of CKKS' slots.
+Clients encrypt and open totals, the coordinator adds ciphertexts that it cannot open;
+:mod:`~tacit.protections.encrypted.slots` says how values become integers. How integers are encrypted is the
+business of a *scheme*, of BFV's or of CKKS' slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tacit.core.errors import ConfigError
+from tacit.core.client import check_opening
+from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.fields import Kind
 from tacit.core.layout import Layout
 from tacit.core.link import Link
+from tacit.core.message import Message
+from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
+from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import Protection
+from tacit.core.protection import Protection, Vector
 from tacit.core.secret import Secret
-from tacit.crypto.seal.blob import summands_of
+from tacit.core.values import Blob
+from tacit.crypto.seal.adder import Adder
+from tacit.crypto.seal.blob import Header, all_residues, read, summands_of
+from tacit.crypto.seal.residues import Residues
 from tacit.protections.blobs import cipher_of
-from tacit.protections.encrypted.client import EncryptedClient
-from tacit.protections.encrypted.coordinator import EncryptedCoordinator
-from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags
+from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
 
 if TYPE_CHECKING:
     from tacit.protections.bfv import ExactScheme
@@ -113,3 +120,178 @@ class Encrypted(Protection):
     def at_client(self, party: Party) -> EncryptedClient:
         """Return the client half, which encrypts and opens totals."""
         return EncryptedClient(self, party)
+
+
+class EncryptedCoordinator(AuthenticatedCoordinator):
+    """Adds ciphertexts that it cannot open."""
+
+    def __init__(self, settings: Encrypted, link: Link) -> None:
+        super().__init__(link)
+        self.relay = KeyRelay(settings.terms, link, self.channels)
+        self._settings = settings
+
+    # -- keys ----------------------------------------------------------------------------------------
+
+    def greet(self) -> dict[str, Any]:
+        """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
+        return {**super().greet(), **self.relay.greet()}
+
+    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
+        """Open a channel to a client; keep the key that it made, if it made one."""
+        super().welcome(party, fields)
+        self.relay.welcome(party, fields)
+
+    def prepare(self, sums: int) -> None:
+        """Let one party make the key."""
+        self.relay.prepare({})
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Let a client hand on the key."""
+        self.relay.admit(names)
+
+    # -- the sum -------------------------------------------------------------------------------------
+
+    def gather(self, pending: PendingSum) -> dict[str, Any]:
+        """Add ciphertexts and their tags as they come."""
+        adder: Adder | None = None
+        tags: dict[str, Any] = {}
+        for party, protected in self.accepted(pending, len(pending.parties)):
+            blob = protected["cipher"].data
+            if adder is None:  # by now it is settled under which key
+                adder = self.adder(pending.layout, blob)
+            try:
+                adder.add(blob)
+            except ProtectionError as error:
+                pending.refuse(party, str(error))
+                continue
+            if TAG in protected:
+                tags = {TAG: add_tags(*filter(None, [tags, protected]), moduli=adder.primes)}
+        pending.check()
+        assert adder is not None
+        return {"cipher": Blob("cipher", adder.total()), **tags}
+
+    def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Return ciphertexts on the agreed terms."""
+        # Refuses values that cannot be encrypted before anybody is asked for them.
+        read_header, shape, bound = self.terms(pending.layout, summands)
+        common, tickets = self.relay.tickets(pending)
+        common["summands"] = summands
+        agreed = (shape, 1, summands, bound)
+        proves, scheme = self._settings.proves(pending.layout), self._settings.scheme
+        moduli = scheme.ring(scheme.slots(pending.layout, summands)).primes if proves else ()
+        for party, message in pending.contributions(tickets, common):
+            try:
+                blob = cipher_of(message)
+                tag = {TAG: add_tags(message, moduli=moduli)} if proves else {}
+                found = read_header(blob)
+                # Or the first client would set the terms for all others.
+                if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
+                    raise ProtectionError(
+                        f"{_size(found.rows, found.outputs)} values as {found.count} of {found.summands} "
+                        f"contributions of up to {found.bound:g}, agreed were {_size(*shape)} as one of "
+                        f"{summands} of up to {bound:g}"
+                    )
+            except ProtectionError as error:
+                pending.refuse(party, str(error))
+                continue
+            self.relay.mark_delivered(party)
+            yield party, {"cipher": Blob("cipher", blob), **tag}
+
+    def terms(
+        self, layout: Layout, summands: int
+    ) -> tuple[Callable[[bytes], Header], tuple[int, int], float]:
+        """Return what reads the header of a contribution to a sum, and its agreed shape and bound."""
+        scheme = self._settings.scheme
+        slots = scheme.slots(layout, summands)
+        return (
+            # Who adds a blob checks its checksum.
+            lambda blob: read(scheme.ring(slots), self.key_id, blob, scheme.form, whole=False),
+            (slots.count, 1),
+            scheme.bound(slots),
+        )
+
+    @property
+    def key_id(self) -> bytes:
+        """The id of the key under which sums are encrypted."""
+        return self.relay.current_key.public["public"]
+
+    def adder(self, layout: Layout, blob: bytes) -> Adder:
+        """Return what adds ciphertexts like this one."""
+        return self._settings.scheme.adder(self.key_id, blob)
+
+    def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Add ciphertexts under the same key that were made for as many summands, and their tags."""
+        pieces = ([] if total is None else [total]) + [more]
+        adder = self._settings.scheme.adder(self.key_id, cipher_of(more))
+        for piece in pieces:
+            adder.add(cipher_of(piece))
+        return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
+
+    # -- another process goes on ---------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return what is kept of the key."""
+        return self.relay.snapshot()
+
+    def party_snapshot(self, party: str) -> Mapping[str, Any]:
+        """Return a party's exchange key, and whether it has the clients' key."""
+        return self.relay.party_snapshot(party)
+
+    def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on with the same keys."""
+        self.relay.restore(kept, parties)
+
+    def same_keys(self, kept: Mapping[str, Any]) -> bool:
+        """Return whether another snapshot is of the same key."""
+        return self.relay.same_keys(kept)
+
+
+def _size(rows: int, outputs: int) -> str:
+    return str(rows) if outputs == 1 else f"{rows} × {outputs}"
+
+
+SUMS = "sums"  # what encrypts vectors that are added, beside what encrypts columns
+
+
+class EncryptedClient(SharedKeyClient):
+    """Encrypts, and opens totals."""
+
+    def __init__(self, settings: Encrypted, party: Party) -> None:
+        super().__init__(settings.terms, party)
+        self._settings = settings
+        self._proved = ProvedTotals(party, self.key)
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Encrypt this party's vector, and tag the ciphertext."""
+        scheme = self._settings.scheme
+        slots = scheme.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
+        ring, integers = scheme.ring(slots), slots.encode(vector)
+
+        def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
+            cipher = self.key.cached(SUMS, scheme.cipher)
+            blob = scheme.encrypt(cipher, slots, integers)
+            header = read(ring, cipher.key_id, blob, scheme.form, whole=False)
+            return blob, all_residues(ring, header, blob)
+
+        return self._proved.tag_ciphertext(ticket, layout, integers, encrypt)
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Check whose contributions it is the sum of, and only then decrypt."""
+        blob, scheme = cipher_of(total), self._settings.scheme
+        slots = scheme.slots(layout, summands_of(blob))
+        ring = scheme.ring(slots)
+        age, header = self.key.find_key(
+            SUMS, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
+        )
+        check_opening(self.party, self._settings, header.count)
+        agreed = (slots.count, slots.summands, scheme.bound(slots))
+        if (header.rows, header.summands, header.bound) != agreed:
+            raise ProtectionError(
+                f"a total of {header.rows} values up to {header.bound:g}, agreed were {slots.count} up to "
+                f"{agreed[2]:g}"
+            )
+        # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
+        residues = all_residues(ring, header, blob)
+        self._proved.check(total, layout, header.summands, residues, age)
+        cipher = self.key.cached(SUMS, scheme.cipher, age)
+        return slots.decode(scheme.decrypt(cipher, slots, header, residues))

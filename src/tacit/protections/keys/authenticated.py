@@ -102,7 +102,6 @@ def signer(greeting: Mapping[str, Any], run: str, identities: Iterable[bytes]) -
 
 
 def _signed(fields: Mapping[str, Any], owner: str) -> bytes:
-    """Return the signed exchange key of an introduction, or refuse it."""
     signed = fields.get("exchange")
     if not isinstance(signed, bytes):
         raise ProtectionError(f"{owner} showed no signed exchange key where one was agreed")

@@ -10,6 +10,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.values import Blob
 from tacit.crypto.channel import sign_key
+from tacit.crypto.paillier import PrivateKey, read_header
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.authenticated import AuthenticatedClient, manifest_digest_of
 
@@ -38,8 +39,6 @@ class KeyServer(AuthenticatedClient):
     @step(replies="aggregate")
     def open_total(self, message: Message) -> Message:
         """Open a total over enough contributions, and hand it to the coordinator."""
-        from tacit.crypto.paillier import PrivateKey, read_header
-
         blob = cipher_of(message)
         private = PrivateKey.from_secret(self.party.vault["paillier"])
         check_opening(self.party, self._settings, read_header(private.public, blob).summands)

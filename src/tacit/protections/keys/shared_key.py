@@ -127,7 +127,6 @@ class SharedKey:
         return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in pairs}
 
     def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
-        """Return the content key, sealed under each of the keys."""
         run, own = manifest_digest_of(self._party), self._party.id
         content = self._party.vault["content"].reveal()
         sealed = [seal(key, content, _key_place(run, own, name)) for name, key in keys.items()]
@@ -165,7 +164,6 @@ class SharedKey:
         return self._secrets()[0]
 
     def _secrets(self) -> list[Secret]:
-        """Return the federation's keys, newest first."""
         party = self._party
         if "content" not in party.vault:
             raise ProtectionError(

@@ -38,7 +38,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.linear_tag import VALUE_BITS
 from tacit.crypto.neighbours import COMPLETE_BELOW, longest_arc, neighbours_for, security_bits_of
 from tacit.crypto.pads import MOST_TOTALS
-from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES
+from tacit.protections.keys.proved_totals import PROVED, TAG
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedCoordinator
@@ -87,11 +87,13 @@ class Masked(Protection):
     authenticated: ClassVar[bool] = True
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     own_fields: ClassVar[Collection[str]] = tuple(
-        f"ticket/{name}" for name in ("partners", "dealt", "shares", "wrap", "maker", "exchange", "preshared")
+        f"ticket/{name}"
+        for name in ("partners", "dealt", "derived", "shares", "wrap", "maker", "exchange", "preshared")
     )
     field_names: ClassVar[Mapping[str, str]] = {
         **FIELD_NAMES,
-        **TAG_NAMES,
+        "masked": "vector",
+        TAG: "tag",
         "deposits": "seeds of masks, under keys that it has of those that vanished",
         "padded": "the total, under pads",
         "members": FIELD_NAMES["names"],
@@ -100,7 +102,7 @@ class Masked(Protection):
     field_kinds: ClassVar[Mapping[str, Kind]] = {
         **FIELD_KINDS,
         **dict.fromkeys(("first", "sums", "slot", "survivors"), INTEGER),
-        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "alive", "call"), BYTES),
+        **dict.fromkeys(("root", "offers", "proofs", "partners", "dealt", "derived", "alive", "call"), BYTES),
         **dict.fromkeys(("shares", "padded"), BLOB),
         "members": NAMES,
     }
@@ -169,7 +171,7 @@ class Masked(Protection):
             "that hold shares of one client do before the upload, it starts again with fresh keys, down to "
             "the quorum; if as many do between upload and unmasking, it stays shut",
             precision=2.0 ** -(self.bits - 1),
-            bytes_per_value=float(ceil((self.bits + (11 if clients else 8)) / 8)),
+            bytes_per_value=(self.bits + 11) / 8 if clients else float(ceil((self.bits + 8) / 8)),
             warnings=() if self.neighbours is None else (by_hand,),
             proof=PROVED if clients else "",
         )
@@ -255,6 +257,8 @@ class Masked(Protection):
         """Return how vectors become words, with room for the sum of that many."""
         padded = self.opens == "clients"
         shift = clients.bit_length() - 1 if padded and self.rules(clients).complete else 0
+        if padded and layout.largest_whole is not None:
+            return Encoding(FixedPoint.whole(layout, clients), shift, packed=True)
         code = FixedPoint.of(layout, self.bits, clients, self.clip, tight=True)
         room = min(64 - shift, VALUE_BITS + 1) - code.guard_bits
         if layout.fine.any() and self.bits < FINE_WORD and room >= FINE_LEAST:
@@ -264,7 +268,7 @@ class Masked(Protection):
             raise ConfigError(
                 f"bits is {self.bits}: pads and {clients:,} summands leave {room} of a word: use fewer"
             )
-        return Encoding(code, shift)
+        return Encoding(code, shift, packed=padded)
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from tacit.core.protection import Vector
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
-from tacit.crypto.field import PRIME
+from tacit.crypto.field import PRIME, elements_from
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKeyClient
@@ -32,7 +32,16 @@ from tacit.protections.masked.confirming import confirmations, lock
 from tacit.protections.masked.dealing import Dealer, forget_sums
 from tacit.protections.masked.neighbours import Neighbourhood
 from tacit.protections.masked.totals import PaddedTotals, write_tag
-from tacit.protections.masked.wire import ELEMENTS, KEY, SHARE, TAG, Flags, share_place, unpack_flags
+from tacit.protections.masked.wire import (
+    ELEMENTS,
+    KEY,
+    SHARE,
+    TAG,
+    Flags,
+    derive_share,
+    share_place,
+    unpack_flags,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -109,20 +118,22 @@ class MaskedClient(SharedKeyClient):
         return given
 
     def _receive_shares(self, ticket: Mapping[str, Any], around: Neighbourhood) -> None:
-        """Unseal the shares that rode on the ask; the first time settles whose they are."""
+        """Unseal the shares that rode on the ask, derive others; the first time settles whose they are."""
         party, holders = self.party, around.holders
         if (known := party.state.get("mask/dealt")) is not None:
             if ticket.get("dealt", known) != known:
                 raise ProtectionError(f"{party.id} was handed shares of other clients than the first time")
             return
-        dealt = dict(zip(holders, unpack_flags(ticket.get("dealt"), len(holders)).tolist(), strict=True))
+        flags = (unpack_flags(ticket.get(name), len(holders)).tolist() for name in ("dealt", "derived"))
+        dealt, derived = (dict(zip(holders, flag, strict=True)) for flag in flags)
         sealed, channels = ticket["shares"].data, party.vault.pop("mask/channels").reveal()
         where, length = share_place(manifest_digest_of(party), around.first), 2 * SHARE * around.sums
         rows, at, size = [], 0, NONCE + length + TAG
         for index, name in enumerate(around.neighbours):
-            raw = bytes(length)
-            if dealt[name]:
-                key = Secret(channels[KEY * index : KEY * (index + 1)])
+            raw, key = bytes(length), Secret(channels[KEY * index : KEY * (index + 1)])
+            if derived[name]:
+                raw = derive_share(key, where(name, party.id), length)
+            elif dealt[name]:
                 try:
                     raw = unseal(key, sealed[at : at + size], where(name, party.id))
                 except ProtectionError:
@@ -135,7 +146,9 @@ class MaskedClient(SharedKeyClient):
                 raise ProtectionError(f"{name} dealt {len(raw)} bytes of shares, agreed were {length}")
             rows.append(raw)
         rows.insert(holders.index(party.id), party.vault.pop("mask/row").reveal())
-        held = np.frombuffer(b"".join(rows), "<u8").reshape(len(holders), around.sums, -1)
+        held = np.frombuffer(b"".join(rows), "<u8").copy().reshape(len(holders), around.sums, -1)
+        following = np.array(list((derived | {party.id: False}).values()))
+        held[following] = elements_from(held[following].tobytes()).reshape(-1, *held.shape[1:])
         for i in range(around.sums):
             party.vault[f"mask/held/{around.first + i}"] = Secret(held[:, i].tobytes())
         party.state["mask/dealt"] = ticket["dealt"]

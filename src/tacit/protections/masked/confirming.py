@@ -2,9 +2,10 @@
 
 Each two neighbours have a chain of keys (``tacit.crypto.masking``). When a client gives its shares, it also
 hands the coordinator, for every neighbour that it takes to have arrived, a value that only the two can
-compute from the newest link and from what is confirmed. The shares are encrypted under a fresh key, that key
-is cut into Shamir's shares, one for each holder, and each of these is padded with the value by which that
-holder would confirm.
+compute from the newest link and from what is confirmed. The shares are encrypted under a key that is cut
+into Shamir's shares, one for each holder. Those of the first t holders are what follows from the values by
+which these would confirm (and so is the key); those of the others travel, each padded with what follows from
+the value by which its holder would confirm.
 So the coordinator reads the shares if, and only if, t holders have confirmed, the client itself among them.
 This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
 """
@@ -16,11 +17,11 @@ import numpy as np
 
 from tacit.core.errors import ProtectionError
 from tacit.crypto.channel import seal, unseal
-from tacit.crypto.field import PRIME, random_elements
-from tacit.crypto.sharing import interpolate, share_rows
+from tacit.crypto.field import PRIME, Ring
+from tacit.crypto.sharing import evaluate, interpolate
 from tacit.protections.masked.wire import ELEMENTS, KEY, SHARE, key_of, windows
 
-CONFIRM = SHARE  # bytes of a confirmation: it covers a share of a lock's key
+CONFIRM = 16  # bytes of a confirmation: 128 bits, from which a share of a lock's key, or its pad, follows
 
 _NONE = bytes(CONFIRM)
 
@@ -51,31 +52,42 @@ def confirmations(
     return b"".join(given), b"".join(taken)
 
 
-def lock(raw: bytes, pads: bytes, threshold: int, where: bytes) -> bytes:
-    """Encrypt bytes so that they open with ``threshold`` of the pads, one for each holder.
+def _pads_of(confirms: Sequence[bytes]) -> Ring:
+    """Return the elements of the field that follow from confirmations; zeros from those of whoever locks."""
+    found = [
+        bytes(SHARE) if one == _NONE else blake2b(one, digest_size=SHARE, person=b"tacit pad").digest()
+        for one in confirms
+    ]
+    return np.frombuffer(b"".join(found), "<u8").reshape(-1, ELEMENTS) % np.uint64(PRIME)
 
-    A pad of zeros leaves its share of the key readable: that of whoever locks.
+
+def lock(raw: bytes, confirms: bytes, threshold: int, where: bytes) -> bytes:
+    """Encrypt bytes so that they open with ``threshold`` of the confirmations, one for each holder.
+
+    Zeros for one of them leave its share of the key readable: that of whoever locks.
     """
-    key = random_elements(ELEMENTS)
-    holders = len(pads) // CONFIRM
-    shares = share_rows(key, holders, threshold)
-    padded: bytes = (shares ^ np.frombuffer(pads, "<u8").reshape(holders, ELEMENTS)).astype("<u8").tobytes()
-    return padded + seal(key_of(key), raw, where)
+    holders = len(confirms) // CONFIRM
+    pads = _pads_of([confirms[CONFIRM * at : CONFIRM * (at + 1)] for at in range(holders)])
+    points = tuple(range(1, threshold + 1))
+    key, *shares = evaluate(pads[:threshold], points, (0, *range(threshold + 1, holders + 1)))
+    padded = [(share ^ pad).astype("<u8") for share, pad in zip(shares, pads[threshold:], strict=True)]
+    return b"".join([share.tobytes() for share in padded]) + seal(key_of(key), raw, where)
 
 
 def unlock(
-    locked: bytes, holders: int, pads: Mapping[int, bytes], threshold: int, where: bytes
+    locked: bytes, holders: int, confirms: Mapping[int, bytes], threshold: int, where: bytes
 ) -> bytes | None:
-    """Return what was locked, given pads by the index of their holder; None if they are too few or wrong."""
-    padded = np.frombuffer(locked, "<u8", count=holders * ELEMENTS).reshape(holders, ELEMENTS)
-    rows = padded[list(pads)] ^ np.frombuffer(b"".join(pads.values()), "<u8").reshape(-1, ELEMENTS)
-    # A wrong pad mostly gives what is no element of the field; one that does is left out by some window.
-    fits = (rows < PRIME).all(axis=1)
-    points, rows = np.array(list(pads), np.intp)[fits] + 1, rows[fits]
+    """Return what was locked, given confirmations by the index of their holder; None if too few are right."""
+    if len(locked) < (size := (holders - threshold) * SHARE):
+        return None
+    padded = np.zeros((holders, ELEMENTS), np.uint64)
+    padded[threshold:] = np.frombuffer(locked[:size], "<u8").reshape(-1, ELEMENTS)
+    places = np.array(list(confirms), np.intp)
+    points, rows = places + 1, _pads_of(list(confirms.values())) ^ padded[places]
     for some in windows(len(points), threshold):
         try:
             key = key_of(interpolate(rows[some], tuple(points[some].tolist())))
-            return unseal(key, locked[holders * CONFIRM :], where)
+            return unseal(key, locked[size:], where)
         except ProtectionError:
             continue
     return None

@@ -31,6 +31,7 @@ from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Batch, KeyAgreement
 from tacit.protections.masked.totals import read_tag, write_total
 from tacit.protections.masked.wire import (
+    COMMIT,
     ELEMENTS,
     HASH,
     SHARE,
@@ -190,7 +191,7 @@ class MaskedSum:
         total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
         common, tickets = {"slot": self.slot, **key}, self._write_tickets(keys)
         for party, message in self.pending.contributions(tickets, common, self.asked):
-            self.batch.waiting.pop(party, None)
+            self.batch.handed(party)
             try:
                 tag = read_tag(message) if self.tagged else 0
                 words, arrived[party] = encoding.read(message.get("masked"), self.batch.run, self.slot)
@@ -210,16 +211,16 @@ class MaskedSum:
         """Return for each client with whom it masks, and the shares that it was not handed yet."""
         members, batch = set(self.asked), self.batch
         for party in filter(batch.waiting.__contains__, self.asked):
-            dealers = sum([name in batch.commits for name in batch.neighbours(party)])
-            self.pending.link.record_relay("", party, dealers * batch.sealed_size, dealers)
+            if pieces := len(batch.find_shares(party)[-1]):
+                self.pending.link.record_relay("", party, pieces * batch.sealed_size, pieces)
 
         def ticket(party: str) -> dict[str, Any]:
-            told: dict[str, Any] = {
-                "partners": pack_flags([name in members for name in batch.holders[party]])
-            }
+            partners = [name in members for name in batch.holders[party]]
+            told: dict[str, Any] = {"partners": pack_flags(partners)}
             if party in batch.waiting:
-                dealt, shares = batch.find_shares(party)
-                told |= {"dealt": pack_flags(dealt), "shares": Blob("sealed", shares)}
+                dealt, derived, sealed = batch.find_shares(party)
+                told |= {"dealt": pack_flags(dealt), "derived": pack_flags(derived)}
+                told["shares"] = Blob("sealed", b"".join(sealed))
             return {**told, **keys.get(party, {})}
 
         return LazyJobs(self.asked, ticket)
@@ -238,8 +239,9 @@ class MaskedSum:
         jobs = LazyJobs(
             names, lambda party: {"alive": pack_flags([name in arrived for name in holders[party]])}
         )
-        locked, shape = dict[str, bytes](), (*self.batch.graph[0].shape, ELEMENTS)
-        given, released = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+        locked, shape = dict[str, bytes](), self.batch.graph[0].shape
+        given = np.zeros((*shape, CONFIRM), np.uint8)
+        released = np.zeros((*shape, ELEMENTS), np.uint64)
         confirmed, gave = np.zeros(len(seats), bool), np.zeros(len(seats), bool)
         for party, reply in self.pending.ask(MaskedClient.unmask, common, jobs, names):
             try:
@@ -248,7 +250,7 @@ class MaskedSum:
                 continue  # as if it had vanished: others hold shares, too
             if len(confirms) == CONFIRM * len(holders[party]) < len(shares):
                 locked[party], confirmed[seats[party]] = shares, True
-                given[seats[party]] = np.frombuffer(confirms, "<u8").reshape(-1, ELEMENTS)
+                given[seats[party]] = np.frombuffer(confirms, np.uint8).reshape(-1, CONFIRM)
         members = np.zeros(len(seats), bool)
         members[[seats[party] for party in self.asked]] = True
         for party in list(locked):
@@ -259,10 +261,10 @@ class MaskedSum:
         return released, gave
 
     def _unlock(
-        self, party: str, locked: bytes, found: NDArray[np.intp], pads: Ring, owners: int
+        self, party: str, locked: bytes, found: NDArray[np.intp], pads: NDArray[np.uint8], owners: int
     ) -> Ring | None:
         """Return the shares that a client gave, if enough of its holders have confirmed the same."""
-        raws = [row.tobytes() for row in pads.astype("<u8", copy=False)]
+        raws = [row.tobytes() for row in pads]
         where, holders = place(self.batch.run, self.slot, "release", party, COORDINATOR), self.batch.holders
         confirms = dict(zip(found.tolist(), raws, strict=True))
         raw = unlock(locked, len(holders[party]), confirms, self.batch.rules.threshold, where)
@@ -281,8 +283,8 @@ class MaskedSum:
             if not around:  # it vanished, and so did all that masked with it
                 continue
             is_right = self._recogniser(owner, owner in members)
-            found, rows = self.batch.rows_for(owner, released, gave)
-            secret = recover_secret(found + 1, rows, batch.rules.threshold, is_right, owner)
+            shares = batch.shares_of(owner, released, gave)
+            secret = recover_secret(*shares, batch.rules.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue
@@ -294,4 +296,4 @@ class MaskedSum:
         """Return how to recognise a client's seed, or its key."""
         run, slot, purpose = self.batch.run, self.slot, "self" if is_seed else "key"
         expected = self.batch.commitment(owner, slot, is_seed)
-        return lambda secret: commit(purpose, run, owner, slot, secret.reveal()) == expected
+        return lambda secret: commit(purpose, run, owner, slot, secret.reveal())[:COMMIT] == expected

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.fields import add_prefix
@@ -17,17 +19,19 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import new_exchange, pair_keys, seal, sign_key
-from tacit.crypto.field import random_elements
+from tacit.crypto.field import elements_from, random_elements
 from tacit.crypto.masking import advance_chains, cover
-from tacit.crypto.sharing import share_rows
+from tacit.crypto.sharing import evaluate
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
 from tacit.protections.masked.wire import (
+    COMMIT,
     ELEMENTS,
     KEY,
     OFFERED,
     Offer,
     commit,
+    derive_share,
     hash_pieces,
     key_of,
     share_place,
@@ -79,10 +83,11 @@ class Dealer:
 
     @step
     def deal(self, message: Message) -> Message:
-        """Check the neighbours, and seal for each its shares of one's keys and seeds.
+        """Check the neighbours, and deal to each its shares of one's keys and seeds.
 
-        The sealing key of two clients comes from keys of this batch, which both have signed, and from both
-        offers: they can seal for one another only if both were shown the same.
+        The key of two clients comes from keys of this batch, which both have signed, and from both offers:
+        they have one only if both were shown the same. From it follow the shares of the first t - 1
+        neighbours, which makes the others' as random as if all had been drawn; these travel under it.
         """
         party = self.party
         if "mask/names" in party.state:
@@ -98,19 +103,19 @@ class Dealer:
             key, seed = map(key_of, drawn[slot - around.first])
             party.vault[f"mask/own/{slot}"] = seed
             for purpose, secret in (("key", key), ("self", seed)):
-                commits.append(commit(purpose, run, party.id, slot, secret.reveal()))
+                commits.append(commit(purpose, run, party.id, slot, secret.reveal())[:COMMIT])
             links, given = advance_chains(links)
             deposits.append(cover(key, given))
-        threshold = self.settings.rules(around.clients).threshold
-        shares = share_rows(drawn.reshape(-1), len(around.holders), threshold).astype("<u8")
-        rows = [row.tobytes() for row in shares]
         party.vault["mask/channels"] = Secret(b"".join([key.reveal() for key in channels]))
-        party.vault["mask/row"] = Secret(rows.pop(around.holders.index(party.id)))
-        where = share_place(run, around.first)
-        sealed = [
-            seal(key, row, where(party.id, name))
-            for key, row, name in zip(channels, rows, around.neighbours, strict=True)
-        ]
+        threshold, place = self.settings.rules(around.clients).threshold, share_place(run, around.first)
+        places = [place(party.id, name) for name in around.neighbours]
+        first = zip(channels[: threshold - 1], places, strict=False)
+        following = elements_from(b"".join([derive_share(key, where, drawn.nbytes) for key, where in first]))
+        points = (0, *range(2, threshold + 1)), (1, *range(threshold + 1, len(around.holders) + 1))
+        own, *rows = evaluate(np.append(drawn, following).reshape(threshold, -1), *points).astype("<u8")
+        party.vault["mask/row"] = Secret(own.tobytes())
+        rest = zip(channels[threshold - 1 :], rows, places[threshold - 1 :], strict=True)
+        sealed = [seal(key, row.tobytes(), where) for key, row, where in rest]
         party.state["mask/names"] = message["names"]
         return Message(
             shares=Blob("sealed", b"".join(sealed)),

@@ -16,12 +16,21 @@ from tacit.core.secret import Secret
 from tacit.core.transport import LazyJobs
 from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
-from tacit.crypto.masking import cover
+from tacit.crypto.masking import GIVEN, cover
 from tacit.protections.blobs import read_blob
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import HASH, KEY, SHARE, TAG, Flags, Offer, commit, digest_members
+from tacit.protections.masked.wire import (
+    COMMIT,
+    SHARE,
+    TAG,
+    Flags,
+    Offer,
+    commit,
+    digest_members,
+    share_points,
+)
 
 if TYPE_CHECKING:
     from tacit.protections.masked import Masked
@@ -37,8 +46,8 @@ class Batch:
 
     A *slot* is the number of a prepared sum. ``holders`` are, for each client, itself and its neighbours, who
     hold shares of its secrets; ``commits`` are to its key and its seed of each slot; ``deposits`` have, by
-    slot, its pair seed with each neighbour, under its key; ``waiting`` has, for those that were not handed
-    them yet, the sealed shares that all neighbours dealt to it, in their order.
+    slot, its pair seed with each neighbour, under its key; ``sealed`` has the shares that it dealt to those
+    neighbours whose shares do not follow from keys; ``waiting`` are those that were not handed theirs yet.
     """
 
     run: str
@@ -50,7 +59,8 @@ class Batch:
     holders: Mapping[str, tuple[str, ...]]
     commits: dict[str, bytes] = field(default_factory=dict)
     deposits: dict[str, bytes] = field(default_factory=dict)
-    waiting: dict[str, bytearray] = field(default_factory=dict)
+    sealed: dict[str, bytes] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
     used: int = 0
 
     def take_slot(self) -> int:
@@ -76,36 +86,51 @@ class Batch:
         places = np.searchsorted(edges, around * size + np.arange(size)[:, None]) - around * width
         return around.astype(np.int32), places.astype(np.int32)
 
-    def rows_for(self, party: str, rows: Ring, present: Flags) -> tuple[NDArray[np.intp], Ring]:
+    @cached_property
+    def own_places(self) -> NDArray[np.int32]:
+        """For each client, by seats, its place among its own holders."""
+        around, places = self.graph
+        return np.asarray(places[around == np.arange(len(around))[:, None]])
+
+    def rows_for(
+        self, party: str, rows: NDArray[Any], present: Flags
+    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return which holders of a client are present, by their places, and what each has for it in rows."""
         around, places = (table[self.seats[party]] for table in self.graph)
         found = np.flatnonzero(present[around])
         return found, rows[around[found], places[found]]
+
+    def shares_of(self, owner: str, rows: Ring, present: Flags) -> tuple[NDArray[np.intp], Ring]:
+        """Return the shares that holders have given of a client, with their points, in order."""
+        found, given = self.rows_for(owner, rows, present)
+        points = share_points(int(self.own_places[self.seats[owner]]), found)
+        order = np.argsort(points)
+        return points[order], given[order]
 
     @property
     def sealed_size(self) -> int:
         """Bytes of the sealed shares that one client deals to another."""
         return NONCE + 2 * SHARE * self.count + TAG
 
-    def keep_shares(self, dealer: str, sealed: bytes) -> None:
-        """Keep what a client dealt, one piece for each neighbour, with what that one is handed."""
-        at, size = 0, self.sealed_size
-        places = self.graph[1][self.seats[dealer]].tolist()
-        for name, place in zip(self.holders[dealer], places, strict=True):
-            if name not in self.waiting:
-                self.waiting[name] = bytearray(size * (len(self.holders[name]) - 1))
-            if name == dealer:
-                continue
-            start = size * (place - (name < dealer))  # nobody has a place among its own neighbours
-            self.waiting[name][start : start + size] = sealed[at : at + size]
-            at += size
+    def handed(self, party: str) -> None:
+        """Forget the sealed shares once all have theirs."""
+        self.waiting.discard(party)
+        if not self.waiting:
+            self.sealed.clear()
 
-    def find_shares(self, party: str) -> tuple[list[bool], bytes]:
-        """Return which holders of a client have dealt it shares (itself among them), and these, sealed."""
-        found, size = self.waiting[party], self.sealed_size
-        dealers = [at for at, name in enumerate(self.neighbours(party)) if name in self.commits]
-        shares = b"".join([found[size * at : size * (at + 1)] for at in dealers])
-        return [name in self.commits for name in self.holders[party]], shares
+    def find_shares(self, party: str) -> tuple[list[bool], list[bool], list[bytes]]:
+        """Return which holders dealt a client shares, whose follow from keys, and the others, sealed."""
+        around, places = (table[self.seats[party]] for table in self.graph)
+        numbers = places - (places > self.own_places[around])  # among the neighbours of each
+        follow, size = self.rules.threshold - 1, self.sealed_size
+        dealt, derived, sealed = list[bool](), list[bool](), list[bytes]()
+        for name, number in zip(self.holders[party], numbers.tolist(), strict=True):
+            dealt.append(name in self.commits)
+            derived.append(dealt[-1] and name != party and number < follow)
+            if dealt[-1] and name != party and number >= follow:
+                start = size * (number - follow)
+                sealed.append(self.sealed[name][start : start + size])
+        return dealt, derived, sealed
 
     def select_dealers(self, parties: Sequence[str]) -> list[str]:
         """Return those of the parties that have dealt their shares."""
@@ -133,16 +158,16 @@ class Batch:
 
     def commitment(self, owner: str, slot: int, is_seed: bool) -> bytes:
         """Return a client's commitment to its seed or its key of one sum."""
-        start = HASH * (2 * (slot - self.first) + is_seed)
-        return self.commits[owner][start : start + HASH]
+        start = COMMIT * (2 * (slot - self.first) + is_seed)
+        return self.commits[owner][start : start + COMMIT]
 
     def pair_seeds(self, owner: str, slot: int, key: Secret, around: Set[str]) -> dict[str, bytes]:
         """Return a client's pair seeds of one sum with those of its neighbours, by its key."""
         others = self.neighbours(owner)
-        start = KEY * len(others) * (slot - self.first)
-        given = cover(key, self.deposits[owner][start : start + KEY * len(others)])
+        start = GIVEN * len(others) * (slot - self.first)
+        given = cover(key, self.deposits[owner][start : start + GIVEN * len(others)])
         return {
-            name: given[KEY * index : KEY * (index + 1)]
+            name: given[GIVEN * index : GIVEN * (index + 1)]
             for index, name in enumerate(others)
             if name in around
         }
@@ -229,7 +254,8 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
     """Keep the sealed shares that each client deals to its neighbours (second wave)."""
     for party, reply in replies:
         others = len(batch.holders[party]) - 1
-        agreed = [batch.sealed_size * others, 2 * HASH * batch.count, KEY * others * batch.count]
+        pieces = others - batch.rules.threshold + 1
+        agreed = [batch.sealed_size * pieces, 2 * COMMIT * batch.count, GIVEN * others * batch.count]
         try:
             kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "sealed"))
             shares, commits, deposits = found = [read_blob(reply, *kind) for kind in kinds]
@@ -238,5 +264,5 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
         except ProtectionError as error:
             refuse(party, f"{type(error).__name__}: {error}")
             continue
-        batch.commits[party], batch.deposits[party] = commits, deposits
-        batch.keep_shares(party, shares)
+        batch.commits[party], batch.deposits[party], batch.sealed[party] = commits, deposits, shares
+        batch.waiting.add(party)

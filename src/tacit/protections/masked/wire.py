@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import sha256, shake_256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from tacit.crypto.masking import Words
 from tacit.crypto.sharing import interpolate
 
 HASH = KEY = 32
+COMMIT = 16  # bytes of a commitment to a key or seed: whoever deals gains nothing from two that look alike
 ELEMENTS = 3  # field elements from which a key or seed follows: 183 bits
 SHARE = 8 * ELEMENTS
 TAG = 16  # bytes by which a sealed message is longer, after its nonce
@@ -75,6 +76,22 @@ def share_place(run: str, first: int) -> Callable[[str, str], bytes]:
     """Return where shares of a batch belong that one client deals to another: the same as ``place`` says."""
     start = bound("place", run, str(first), "shares")
     return lambda sender, receiver: start + bound(sender, receiver)
+
+
+def derive_share(channel: Secret, where: bytes, size: int) -> bytes:
+    """Return the bytes from which a share follows, by the key of two clients, for one place: none travel."""
+    return shake_256(b"tacit share" + channel.reveal() + where).digest(size)
+
+
+def share_points(own: int, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the points of the shares that holders have of a client, which is itself in place ``own``.
+
+    The first share is its own, the next ones are those of its neighbours, in their order.
+
+    >>> share_points(1, np.arange(4)).tolist()
+    [2, 1, 3, 4]
+    """
+    return np.where(places == own, 1, places + 1 + (places < own))
 
 
 def key_of(elements: Ring) -> Secret:
@@ -135,24 +152,31 @@ def unpack_flags(raw: Any, count: int) -> Flags:
 
 
 _UPLOAD = struct.Struct("<4sBxxxIQ32s32s")
-_MAGIC = b"TMK1"
+_MAGIC = b"TMK2"
 
 
 @dataclass(frozen=True)
 class Encoding:
     """Words of an upload: each value, then a one by which the coordinator counts.
 
-    Arithmetic is modulo 2^32 or 2^64, but only as many bytes of a word travel as the sum needs. Values are
-    shifted to the left by ``shift`` bits (``tacit.crypto.pads`` says why).
+    Arithmetic is modulo 2^32 or 2^64, but only as many bytes of a word travel as the sum needs; if it is
+    ``packed``, only as many bits: whole bytes, word by word, and then of all words the few bits above these.
+    Values are shifted to the left by ``shift`` bits (``tacit.crypto.pads`` says why).
     """
 
     code: FixedPoint
     shift: int = 0
+    packed: bool = False
 
     @property
-    def size(self) -> int:
-        """Bytes of a word that travel."""
-        return -(-(self.code.bits + self.code.guard_bits + self.shift) // 8)
+    def bits(self) -> int:
+        """Bits of a word that travel."""
+        needed = self.code.bits + self.code.guard_bits + self.shift
+        return needed if self.packed else -(-needed // 8) * 8
+
+    def size(self, words: int) -> int:
+        """Bytes that so many words take."""
+        return words * (self.bits // 8) + -(-words * (self.bits % 8) // 8)
 
     @property
     def words(self) -> int:
@@ -162,7 +186,7 @@ class Encoding:
     @property
     def kind(self) -> np.dtype[Any]:
         """Type of the words while they are masked and added."""
-        return np.dtype(np.uint32 if self.size <= 4 else np.uint64)
+        return np.dtype(np.uint32 if self.bits <= 32 else np.uint64)
 
     def write_words(self, integers: Integers) -> Words:
         """Return the words of a vector in fixed point, not masked yet."""
@@ -172,35 +196,42 @@ class Encoding:
         return words
 
     def pack(self, words: Words) -> bytes:
-        """Return the bytes of words that travel."""
-        raw = words.astype(self.kind.newbyteorder("<"), copy=False).view(np.uint8)
-        return raw.reshape(len(words), -1)[:, : self.size].tobytes()
+        """Return the bytes that travel of words."""
+        whole, above = divmod(self.bits, 8)
+        raw = words.astype(self.kind.newbyteorder("<"), copy=False).view(np.uint8).reshape(len(words), -1)
+        packed = raw[:, :whole].tobytes()
+        if above:
+            packed += np.packbits(np.unpackbits(raw[:, whole, None], axis=1)[:, 8 - above :]).tobytes()
+        return packed
 
     def unpack(self, raw: bytes | memoryview, count: int) -> Words:
         """Return words from their bytes, or refuse bytes of another length."""
-        if len(raw) != self.size * count:
-            raise ProtectionError(f"{len(raw)} bytes, agreed were {count} words of {self.size}")
-        found, kind = np.frombuffer(raw, np.uint8), self.kind.newbyteorder("<")
-        if self.size < kind.itemsize:
-            wide = np.zeros((count, kind.itemsize), np.uint8)
-            wide[:, : self.size] = found.reshape(count, self.size)
-            found = wide.reshape(-1)
-        return found.view(kind).astype(self.kind, copy=False)
+        if len(raw) != self.size(count):
+            raise ProtectionError(f"{len(raw)} bytes, agreed were {count} words of {self.bits} bits")
+        (whole, above), kind = divmod(self.bits, 8), self.kind.newbyteorder("<")
+        found, wide = np.frombuffer(raw, np.uint8), np.zeros((count, kind.itemsize), np.uint8)
+        wide[:, :whole] = found[: whole * count].reshape(count, whole)
+        if above:
+            flags = np.zeros((count, 8), np.uint8)
+            packed = np.unpackbits(found[whole * count :], count=above * count)
+            flags[:, 8 - above :] = packed.reshape(count, above)
+            wide[:, whole] = np.packbits(flags)
+        return wide.reshape(-1).view(kind).astype(self.kind, copy=False)
 
     def write(self, words: Words, run: str, slot: int, call: bytes) -> bytes:
         """Return an upload of masked words, with where they belong and the digest of what was asked."""
-        return _UPLOAD.pack(_MAGIC, self.size, len(words), slot, bytes.fromhex(run), call) + self.pack(words)
+        return _UPLOAD.pack(_MAGIC, self.bits, len(words), slot, bytes.fromhex(run), call) + self.pack(words)
 
     def read(self, blob: Any, run: str, slot: int) -> tuple[Words, bytes]:
         """Return the masked words of an upload, and the digest of what its sender was asked."""
         if not isinstance(blob, Blob) or blob.kind != "masked" or len(blob.data) < _UPLOAD.size:
             raise ProtectionError("no masked vector where one was agreed")
         found = _UPLOAD.unpack_from(blob.data)
-        agreed = (_MAGIC, self.size, self.words, slot, bytes.fromhex(run))
-        if found[:-1] != agreed or len(blob.data) != _UPLOAD.size + self.size * self.words:
+        agreed = (_MAGIC, self.bits, self.words, slot, bytes.fromhex(run))
+        if found[:-1] != agreed or len(blob.data) != _UPLOAD.size + self.size(self.words):
             raise ProtectionError(
-                f"a masked vector of {found[2]} words of {found[1]} bytes for sum {found[3]}, agreed were "
-                f"{self.words} of {self.size} for sum {slot} of this run"
+                f"a masked vector of {found[2]} words of {found[1]} bits for sum {found[3]}, agreed were "
+                f"{self.words} of {self.bits} for sum {slot} of this run"
             )
         return self.unpack(memoryview(blob.data)[_UPLOAD.size :], self.words), found[-1]
 
@@ -209,7 +240,7 @@ class Encoding:
 
         Masks that did not cancel are noticed: they would not leave the number of contributions.
         """
-        if int(total[-1]) & ((1 << 8 * self.size) - 1) != contributions:
+        if int(total[-1]) & ((1 << self.bits) - 1) != contributions:
             raise ProtectionError(
                 f"masks did not cancel over {contributions} contributions: clients were told different "
                 "things, or one uploaded what does not fit its keys; this total means nothing"
@@ -218,7 +249,7 @@ class Encoding:
 
     def read_integers(self, words: Words, contributions: int) -> Integers:
         """Return the integers of a total, in the clear; refuse what no such total can be."""
-        spare, shift = np.uint64(64 - 8 * self.size), np.int64(self.shift)
+        spare, shift = np.uint64(64 - self.bits), np.int64(self.shift)
         signed = (words.astype(np.uint64) << spare).view(np.int64) >> np.int64(spare)
         integers = signed >> shift
         largest = contributions << (self.code.bits - 1)

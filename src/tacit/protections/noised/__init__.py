@@ -16,51 +16,27 @@ what goes in and comes out where it does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import inf, isfinite, log, sqrt
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from math import inf, log, sqrt
+from typing import Any, ClassVar
 
 from tacit.core.component import Component
-from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import Mark
 from tacit.core.party import Party
-from tacit.core.promises import Place, Promises
-from tacit.core.protection import ClientHalf, NoiseUnit, Protection
+from tacit.core.promises import Opening, Promises
+from tacit.core.protection import ClientHalf, NoiseUnit
 from tacit.data.schema import Schema
 from tacit.data.table import Column
-from tacit.protections import PROTECTIONS
 from tacit.protections.noised.client import NoisedClient
 from tacit.protections.noised.coordinator import NoisedCoordinator
-from tacit.protections.noised.grid import find_unfit, without_columns
+from tacit.protections.noised.grid import NoiseSettings, without_columns
 
 
 @dataclass(frozen=True)
-class Noised(Protection):
+class Noised(NoiseSettings):
     """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one.
-
-    Parameters
-    ----------
-    inner : str
-        The protection that forms the sum.
-    inner_options : mapping
-        Its settings.
-    epsilon : float
-        Privacy budget of the whole run, for leaving out any one client's vector, or any one row.
-    delta : float
-        Probability with which epsilon may not hold; well below one over the number of clients, or rows.
-    clip : float
-        Longest L2 norm of a client's whole contribution; longer ones are scaled down. It holds for every
-        sum of a run. Of rows (unit "row") the method bounds the norm, not this.
-    where : {"central", "distributed"}
-        Who adds the noise: the coordinator, trusted with the total, or every client a part.
-    colluding : int
-        Distributed: how many clients may know their parts of the noise and see the total.
-    unit : {"client", "row"}
-        Whose presence the noise hides: a client's with all its rows, or any single row's. The latter needs
-        a method that bounds what a row brings: fedheonn or federboost.
 
     Examples
     --------
@@ -73,43 +49,13 @@ class Noised(Protection):
     adds_noise: ClassVar[bool] = True
     shows_contributions: ClassVar[bool] = False  # they are clipped
 
-    inner: str = "plain"
-    inner_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    clip: float = 1.0
-    where: Literal["central", "distributed"] = "central"
-    colluding: int = 1
-    unit: NoiseUnit = "client"
-
-    def __post_init__(self) -> None:
-        for name, why in (("epsilon", "a privacy budget"), ("clip", "the longest norm of a contribution")):
-            if not (isfinite(value := getattr(self, name)) and value > 0):
-                raise ConfigError(f"{name} is {value}: {why} is a number above 0")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta is {self.delta}: it is a probability above 0 and below 1")
-        if self.colluding < 0:
-            raise ConfigError(f"colluding is {self.colluding}: a number of clients, 0 or more")
-        if (inner := self.inner_protection).adds_noise:
-            raise ConfigError(
-                f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
-            )
-        # Fixed for every other protection; here they follow from the settings.
-        for name in ("restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds"):
-            object.__setattr__(self, name, getattr(inner, name))
-
-    @cached_property
-    def inner_protection(self) -> Protection:
-        """The protection that forms the sum."""
-        return PROTECTIONS.build(self.inner, self.inner_options)
-
     @property
     def noise_unit(self) -> NoiseUnit:
         """The ``unit``."""
         return self.unit
 
     @property
-    def opens(self) -> Place:
+    def opens(self) -> Opening:
         """Where the inner protection opens totals."""
         return self.inner_protection.opens
 
@@ -126,7 +72,7 @@ class Noised(Protection):
         a share of ``clip``, or of what a row brings, if the run has one sum; it grows with the square root of
         their number.
         """
-        inner, central = self.inner_protection.promises, self.where == "central"
+        inner, central = self.inner_protection.promises, not self.distributed
         trusted = ("coordinator", *self.services) if central else ()
         sees = {
             who: text if who in trusted else text.replace("the total", "the total with noise")
@@ -153,7 +99,9 @@ class Noised(Protection):
 
     def incompatibility(self, method: Component) -> str | None:
         """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
-        if self.where == "central" and self.opens == "clients":
+        if self.opens == "leader":
+            return f"{self.inner} opens totals at a leader, who knows of no noise: let clients open them"
+        if not self.distributed and self.opens == "clients":
             return (
                 f"the coordinator adds the noise, but {self.inner} opens totals at the clients, where each "
                 "would have to draw its own and replicas would differ: set where = 'distributed'"
@@ -170,7 +118,7 @@ class Noised(Protection):
                     f"{name} needs '{fine[0]}' to about 2^-40 of its bound, and noise of any epsilon is far "
                     "above that: use a method that bears noise"
                 )
-            if reason := find_unfit(self, name, layout):
+            if reason := self.find_unfit(name, layout):
                 return reason
         return self.inner_protection.incompatibility(method)
 
@@ -186,7 +134,7 @@ class Noised(Protection):
     @property
     def own_epsilon(self) -> float:
         """The budget, if clients add the noise; a coordinator's noise protects nobody from it."""
-        return self.epsilon if self.where == "distributed" else inf
+        return self.epsilon if self.distributed else inf
 
     def proves(self, layout: Layout) -> bool:
         """Return whether the inner protection does; nothing is multiplied unopened here."""

@@ -1,9 +1,7 @@
 """What noise does at a client: it clips, counts its sums, and adds its part of distributed noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,27 +13,13 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Vector
 from tacit.crypto.noise import clip_l2, discrete_gaussian
-from tacit.protections.noised.grid import (
-    ASKED,
-    SUMS,
-    accounted_delta,
-    choose_grid,
-    find_unfit,
-    longest_of,
-    measure_noise,
-    noise_multiplier,
-    open_total,
-    overspent,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.noised import Noised
+from tacit.protections.noised.grid import ASKED, SUMS, NoiseSettings, overspent
 
 
 class NoisedClient(ClientHalf):
     """Clips, counts sums, and adds its part of the noise; the inner protection hides the rest."""
 
-    def __init__(self, settings: Noised, party: Party) -> None:
+    def __init__(self, settings: NoiseSettings, party: Party) -> None:
         super().__init__(party)
         self._settings = settings
         self.inner = settings.inner_protection.at_client(party)
@@ -70,7 +54,7 @@ class NoisedClient(ClientHalf):
 
     def check_layout(self, contribution: str, layout: Layout) -> None:
         """Refuse what cannot have noise."""
-        if reason := find_unfit(self._settings, contribution, layout):
+        if reason := self._settings.find_unfit(contribution, layout):
             raise ProtectionError(reason)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
@@ -78,15 +62,15 @@ class NoisedClient(ClientHalf):
         settings = self._settings
         self.check_layout("contribution", layout)
         asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
-        grid = choose_grid(settings, layout, asked, sums, min_clients)
+        grid = settings.choose_grid(layout, asked, sums, min_clients)
         integers = self._count_sum(ticket["sum"], ticket[SUMS], layout.parts)
         if integers is None:
             if settings.unit == "client":
                 # Of rows that have a norm each, the mean: how many rows there are must not decide.
                 rows = 1 if layout.row_norm is None else max(1, self.party.data.rows)
-                vector = clip_l2(vector / rows, longest_of(settings, layout))
+                vector = clip_l2(vector / rows, settings.longest(layout))
             integers = np.rint(vector / grid.unit)
-            if settings.where == "distributed":
+            if settings.distributed:
                 integers += np.clip(discrete_gaussian(grid.variance, vector.size), -grid.cut, grid.cut)
                 self.party.state["noised_vector"] = integers
         return self.inner.protect(ticket, integers * grid.unit, grid.layout)
@@ -104,16 +88,16 @@ class NoisedClient(ClientHalf):
             return sent
         if number < last or used + parts > announced:
             raise ProtectionError(overspent(f"{self.party.id} took part in {used} sums", announced))
-        if self._settings.where == "distributed":
-            multiplier, delta = noise_multiplier(self._settings, announced), accounted_delta(self._settings)
+        if self._settings.distributed:
+            multiplier, delta = self._settings.multiplier(announced), self._settings.accounted_delta
             self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))
         self.party.state["noised"] = (announced, used + parts, number)
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open, and round to the grid."""
-        return open_total(self._settings, self.inner, total, layout, agreed_minimum(self.party))
+        return self._settings.open_total(self.inner, total, layout, agreed_minimum(self.party))
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
         """Return the standard deviation of the noise in each value."""
-        return measure_noise(self._settings, total, layout, contributions, agreed_minimum(self.party))
+        return self._settings.measure_noise(total, layout, contributions, agreed_minimum(self.party))

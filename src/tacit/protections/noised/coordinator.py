@@ -1,11 +1,9 @@
 """What noise does at the coordinator: it keeps the budget, and adds central noise to opened totals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
@@ -14,21 +12,7 @@ from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import CoordinatorHalf, Vector
 from tacit.crypto.accounting import Accountant, Release
-from tacit.protections.noised.grid import (
-    ASKED,
-    SUMS,
-    accounted_delta,
-    choose_grid,
-    find_unfit,
-    measure_noise,
-    needed_parts,
-    noise_multiplier,
-    open_total,
-    overspent,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.noised import Noised
+from tacit.protections.noised.grid import ASKED, SUMS, NoiseSettings, overspent
 
 
 @dataclass
@@ -63,7 +47,7 @@ class Budget:
 class NoisedCoordinator(CoordinatorHalf):
     """Keeps the budget of the run; the inner protection forms the sums."""
 
-    def __init__(self, settings: Noised, link: Link) -> None:
+    def __init__(self, settings: NoiseSettings, link: Link) -> None:
         super().__init__(link)
         self._settings = settings
         self.inner = settings.inner_protection.at_coordinator(link)
@@ -95,23 +79,23 @@ class NoisedCoordinator(CoordinatorHalf):
         if self.budget is not None:
             raise ProtectionError("the noise of this run is sized already: its budget is for the whole run")
         sums, least = max(1, sums), settings.min_contributions(link.manifest.min_clients)
-        if (needed := needed_parts(settings, least)) < 1:
+        if (needed := settings.needed_parts(least)) < 1:
             raise ConfigError(
                 f"totals open over {least} clients, of which {settings.colluding} may know their parts of "
                 f"the noise: set min_clients to {settings.colluding + 1} or more, the more the less noise"
             )
-        multiplier, clients = noise_multiplier(settings, sums), len(link.parties)
-        noise = multiplier * sqrt(clients / needed if settings.where == "distributed" else 1)
+        multiplier, clients = settings.multiplier(sums), len(link.parties)
+        noise = multiplier * sqrt(clients / needed if settings.distributed else 1)
         brought = clients if settings.unit == "client" else inf
         if reason := method.find_hopeless(link.schema, brought, noise):
             raise ConfigError(refused + reason)
-        self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(accounted_delta(settings)))
+        self.budget = Budget(sums, multiplier, settings.epsilon, Accountant(settings.accounted_delta))
         adding, epsilon = link.manifest.quorum * clients, f"epsilon {settings.epsilon:g} in all"
         text = f"noise of {multiplier * settings.clip:.3g} a value in each of {sums} sums, for {epsilon}"
         if settings.unit == "row":
             text = f"noise of {multiplier:.3g} times what a row brings, over √k in a sum that takes k of "
             text += f"{sums} parts of the budget, for {epsilon} for any row"
-        if settings.where == "distributed" and adding >= 2 * least:
+        if settings.distributed and adding >= 2 * least:
             text += (
                 f" if {least} clients add it, and {adding:.0f} will: a larger min_clients means less noise"
             )
@@ -137,12 +121,12 @@ class NoisedCoordinator(CoordinatorHalf):
     def gather(self, pending: PendingSum) -> Mapping[str, Any]:
         """Charge the budget, then let the inner protection gather."""
         settings, budget = self._settings, self.budget
-        if reason := find_unfit(settings, pending.contribution, pending.layout):
+        if reason := settings.find_unfit(pending.contribution, pending.layout):
             raise ProtectionError(reason)
         if budget is None:
             raise ProtectionError("the noise was not sized: prepare the protection before the first sum")
         asked, min_clients = len(pending.parties), self.link.manifest.min_clients
-        grid = choose_grid(settings, pending.layout, asked, budget.sums, min_clients)
+        grid = settings.choose_grid(pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
         budget.charge(pending.layout.parts)
         total = self.inner.gather(pending.with_fields(grid.layout, told))
@@ -158,8 +142,8 @@ class NoisedCoordinator(CoordinatorHalf):
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
         """Open, round to the grid, and add the noise if it is the coordinator's to add."""
-        return open_total(self._settings, self.inner, total, layout, self.link.manifest.min_clients)
+        return self._settings.open_total(self.inner, total, layout, self.link.manifest.min_clients)
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
         """Return the standard deviation of the noise in each value."""
-        return measure_noise(self._settings, total, layout, contributions, self.link.manifest.min_clients)
+        return self._settings.measure_noise(total, layout, contributions, self.link.manifest.min_clients)

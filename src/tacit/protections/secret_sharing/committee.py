@@ -37,18 +37,12 @@ from tacit.core.promises import Promises
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal
 from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    partial_place,
-    recover_total,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, partial_place, recover_total
 from tacit.protections.secret_sharing.votes import VoteElection, VotingVoter
 
 VOTES = (
@@ -114,9 +108,9 @@ class Committee(SecretSharing):
         promises = self.promise(
             ("the total" if self.opens == "clients" else "what is made of the total")
             + "; a member also one share of each contribution, which tells nothing",
-            f"{needed} members together open every contribution{lying if shamir else ''}; one that "
+            collusion=f"{needed} members together open every contribution{lying if shamir else ''}; one that "
             "lies about who vanished has sums formed anew, over other clients, as often as draws says",
-            "the sum goes on without the client, down to the quorum; if fewer members stay than open "
+            dropout="the sum goes on without the client, down to the quorum; if fewer members stay than open "
             "a total, another committee is drawn and the sum starts again",
             bytes_per_value=8.0 * self.members if shamir else 8.0,
         )
@@ -220,7 +214,7 @@ class CommitteeClient(ShareHolder):
         """Return who holds shares: the committee that this party itself found to be elected."""
         (members, draw), own = self.voter.find_committee(fields), self.party.id
         number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
-        if not members or lap != draw or tuple(names_from_bytes(fields["holders"])) != members:
+        if not members or lap != draw or tuple(encoding.names_from_bytes(fields["holders"])) != members:
             raise ProtectionError(f"{own} was told of a committee that it did not find elected")
         if (number, lap) <= self.party.state.get("released", (0, 0)):
             raise OpeningError(f"{own} told its partial sum of sum {number} already")
@@ -239,6 +233,6 @@ class CommitteeClient(ShareHolder):
         words = (len(total["partials"].data) // len(members) - OVERHEAD) // 8
         points, rows = self.read_partials(total, words, len(members))
         integers, tag = recover_total("additive", points, rows, len(members))
-        raw = words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
+        raw = encoding.words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
         where = partial_place(manifest_digest_of(self.party), total, 0)
         return Message(partial=Blob("sealed", seal(self.key.newest(), raw, where)))

@@ -41,7 +41,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, checked_key, sign_key
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
-from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
+from tacit.protections.secret_sharing import encoding
 
 ELECTORATE = 1_000
 NONCE = 32
@@ -132,8 +132,8 @@ class Election:
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
         """Let clients reveal, and return the numbers of those that did, and committed to the next."""
-        signed = stack_rows(self.commitments, names)
-        ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
+        signed = encoding.stack_rows(self.commitments, names)
+        ballot = {"draw": self.draw, "names": encoding.names_to_bytes(names), "commitments": signed}
         nonces = {}
         for party, reply in ask(Voter.reveal, ballot, parties=names):
             nonce, following = reply.get("nonce"), reply.get("commitment")
@@ -141,7 +141,9 @@ class Election:
                 with suppress(ProtectionError):
                     self.welcome(party, {"commitment": following.data})
                     nonces[party] = nonce.data
-        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if len(nonces) == len(names) else {}
+        self.evidence = (
+            {**ballot, "nonces": encoding.stack_rows(nonces, names)} if len(nonces) == len(names) else {}
+        )
         return nonces
 
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -150,7 +152,6 @@ class Election:
         return draw_members(seed, names, self._seats)
 
     def _is_committed(self, party: str, nonce: Any) -> bool:
-        """Return whether a number is the one that a party has committed to."""
         if not isinstance(nonce, Blob) or len(nonce.data) != NONCE:
             return False
         return commitment(self._link.manifest.digest, party, nonce.data) == self.commitments[party][-NONCE:]
@@ -231,7 +232,7 @@ class Voter:
         if "nonces" in fields:
             self._accept(fields)
         state = self._party.state
-        return tuple(names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
+        return tuple(encoding.names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
 
     def _accept(self, evidence: Mapping[str, Any]) -> None:
         """Draw the committee again from what was revealed, and check that one's own number is in it."""
@@ -262,12 +263,12 @@ class Voter:
 
     def keep_committee(self, members: Sequence[str], draw: int) -> None:
         """Keep who was elected, and in which draw."""
-        self._party.state.update({"committee": names_to_bytes(members), "elected": draw})
+        self._party.state.update({"committee": encoding.names_to_bytes(members), "elected": draw})
 
 
 def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:
     """Return number of the draw, voters and signed commitments, a row for each of them."""
-    names, signed = names_from_bytes(fields["names"]), fields["commitments"]
+    names, signed = encoding.names_from_bytes(fields["names"]), fields["commitments"]
     if not isinstance(signed, np.ndarray) or signed.dtype != np.uint8 or signed.shape[:-1] != (len(names),):
         raise MessageError(f"a ballot of {len(names)} names without as many commitments")
     return read_integer(fields, "draw", 1), names, signed
@@ -275,4 +276,4 @@ def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.
 
 def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
     """Return the digest of the list of commitments that a client saw before it revealed."""
-    return hash_pieces(draw.to_bytes(8, "little"), names_to_bytes(names), signed.tobytes())
+    return hash_pieces(draw.to_bytes(8, "little"), encoding.names_to_bytes(names), signed.tobytes())

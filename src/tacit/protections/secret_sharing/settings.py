@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tacit.core.fields import BLOB, FLAG, INTEGER, INTEGERS, NAMES, ROWS, TEXT, Kind
 from tacit.core.layout import Layout
@@ -82,15 +82,8 @@ class SecretSharing(Protection):
         """Return how many of so many holders of shares open a total."""
         raise TypeError(f"{type(self).__name__} must say how many holders open a total")
 
-    def promise(
-        self,
-        client_sees: str,
-        collusion: str,
-        dropout: str,
-        bytes_per_value: float = 8.0,
-        per_client: bool = False,
-    ) -> Promises:
-        """Return promises, with all that does not depend on who holds shares."""
+    def promise(self, client_sees: str, **own: Any) -> Promises:
+        """Return promises: those of who holds shares, which are given, and all that does not depend on it."""
         here = self.opens == "clients"
         return Promises(
             opens=self.opens,
@@ -104,11 +97,8 @@ class SecretSharing(Protection):
                 "client": client_sees,
                 "outsider": "nothing",
             },
-            collusion=collusion,
-            dropout=dropout,
             precision=2.0 ** -(self.bits - 1),
-            bytes_per_value=bytes_per_value,
-            per_client=per_client,
             warnings=() if self.scheme == "shamir" else (NO_DROPOUT,),
             proof=PROVED if here else "",
+            **own,
         )

@@ -20,16 +20,10 @@ from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_to_bytes,
-    recover_total,
-    stack_rows,
-    words_from_bytes,
-)
+from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, recover_total
 
 
 class PartialSums(NamedTuple):
@@ -118,8 +112,8 @@ class ShareRelay(AuthenticatedCoordinator):
         """Let clients deal, and return sealed shares by dealer and holder."""
         holders = share_round.holders
         common: dict[str, Any] = {
-            "holders": names_to_bytes(holders),
-            "exchanges": stack_rows(self.channels.directory, holders),
+            "holders": encoding.names_to_bytes(holders),
+            "exchanges": encoding.stack_rows(self.channels.directory, holders),
             "lap": share_round.lap,
             "summands": len(pending.parties),
         }
@@ -145,7 +139,6 @@ class ShareRelay(AuthenticatedCoordinator):
         slots: int,
         last: bool,
     ) -> dict[str, Message]:
-        """Hand holders their shares, and return their replies."""
         jobs: dict[str, Mapping[str, Any]] = {}
         for holder in holders:
             pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
@@ -153,10 +146,10 @@ class ShareRelay(AuthenticatedCoordinator):
                 self.link.record_relay(dealer, holder, len(piece))
             jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.ticket_fields(holder)}
         dealers = tuple(mail)
-        holding = names_to_bytes(share_round.holders)
+        holding = encoding.names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
-        exchanges = stack_rows(self.channels.directory, dealers)
-        common |= {"dealers": names_to_bytes(dealers), "exchanges": exchanges, "last": last}
+        exchanges = encoding.stack_rows(self.channels.directory, dealers)
+        common |= {"dealers": encoding.names_to_bytes(dealers), "exchanges": exchanges, "last": last}
         return dict(pending.ask(ShareHolder.hold, common, jobs))
 
     def _read_partials(
@@ -177,7 +170,7 @@ class ShareRelay(AuthenticatedCoordinator):
         points = [share_round.holders.index(name) + 1 for name in formed.by_holder]
         raws, summands = list(formed.by_holder.values()), len(pending.parties)
         if self._settings.opens == "coordinator":
-            rows = [words_from_bytes(raw) for raw in raws]
+            rows = [encoding.words_from_bytes(raw) for raw in raws]
             integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
         receivers = share_round.holders if self._settings.announces else pending.parties

@@ -29,10 +29,11 @@ from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,19 @@ class Shares(SecretSharing):
         if self.scheme == "additive":
             return self.promise(
                 sees,
-                "all asked clients but one together learn the contribution of that one",
-                "a client that vanishes while shares are dealt: the sum starts again without it; later: "
-                "it stops",
+                collusion="all asked clients but one together learn the contribution of that one",
+                dropout="a client that vanishes while shares are dealt: the sum starts again without it; "
+                "later: it stops",
+                bytes_per_value=8.0,
             )
         needed = f"more than {self.threshold:.0%} of the asked clients"
         return self.promise(
             sees,
-            f"{needed} (t of n) together open every contribution; a coordinator that lies to them about "
-            "who contributed needs only 2t - n of them, and it picks whom it asks",
-            f"the sum goes on while {needed} stay; if fewer have dealt shares, it starts again without "
-            "the others; if fewer tell partial sums, it stops",
+            collusion=f"{needed} (t of n) together open every contribution; a coordinator that lies to them "
+            "about who contributed needs only 2t - n of them, and it picks whom it asks",
+            dropout=f"the sum goes on while {needed} stay; if fewer have dealt shares, it starts again "
+            "without the others; if fewer tell partial sums, it stops",
+            bytes_per_value=8.0,
             per_client=True,
         )
 
@@ -127,7 +130,7 @@ class SharesClient(ShareHolder):
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: all clients of the sum; their number says how many of them open it."""
-        own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
+        own, holders = self.party.id, tuple(encoding.names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
         if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):

@@ -27,11 +27,7 @@ def partition_section(result: Mapping[str, Any]) -> str:
             "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 "
             "if even), and the smaller is the entropy (0 for a single class)."
         )
-    spreads = [
-        _distribution(np.array(skew[key]), name, lambda value: f"{value:.2g}", decimal)
-        for key, name in SKEW.items()
-        if skew
-    ]
+    spreads = [_distribution(np.array(skew[key]), name, decimal) for key, name in SKEW.items() if skew]
     named = table(["client", "rows"], [[name, count(n)] for name, n in part(result, "sites").items()])
     return section("How the data lie", picture, named, told, grid("three", *spreads))
 
@@ -52,7 +48,6 @@ def _division_caption(counts: NDArray[np.float64]) -> str:
 def _distribution(
     values: NDArray[np.float64],
     name: str,
-    tick: Callable[[float], str],
     write: Callable[[float], str],
     *,
     width: float = figures.THIRD,
@@ -68,7 +63,7 @@ def _distribution(
         about = "" if spread < 1e-9 else f", to within {np.ceil(1000 * spread) / 10:g} %"
         return f'<p class="quiet">{escape(f"{title}: {write(middle)} at every client{about}.")}</p>'
     caption = f"{title}: median {write(middle)}, from {write(low)} to {write(high)}."
-    return figure(figures.histogram(values, name, tick, width=width, mark=mark), caption)
+    return figure(figures.histogram(values, name, write, width=width, mark=mark), caption)
 
 
 def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -114,7 +109,7 @@ def traffic_section(result: Mapping[str, Any]) -> str:
     if not ledger:
         return ""
     spreads = [
-        _distribution(np.array(ledger["per_client"][key]), name, size_text, size_text, width=figures.HALF)
+        _distribution(np.array(ledger["per_client"][key]), name, size_text, width=figures.HALF)
         for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client"))
     ]
     told = cards(traffic_facts(result), "card cost")
@@ -122,7 +117,6 @@ def traffic_section(result: Mapping[str, Any]) -> str:
 
 
 def _waves(waves: Sequence[Mapping[str, Any]]) -> str:
-    """Set the bytes of each wave."""
     if not waves:
         return ""
     names = [f"{wave['wave']}  {step_words(wave['step'])}" for wave in waves]
@@ -138,7 +132,7 @@ def time_section(result: Mapping[str, Any]) -> str:
         return ""
     each = np.array(ledger["per_client"]["cpu_s"])
     mark = (float(each.max()), f"slowest {time_text(float(each.max()))}") if len(each) else None
-    spread = _distribution(each, "CPU time of a client", time_text, time_text, width=figures.WHOLE, mark=mark)
+    spread = _distribution(each, "CPU time of a client", time_text, width=figures.WHOLE, mark=mark)
     told = cards(time_facts(result), "card cost")
     return section("What it cost", told, spread, _wave_table(ledger["waves"]))
 

@@ -47,16 +47,15 @@ def division(counts: NDArray[np.float64], labels: Sequence[object]) -> str:
     tall = float(np.clip(0.2 * classes, 0.6, 2.6))
     label = f"Rows of {count(clients)} clients and their shares of {classes} classes"
     with sheet(WHOLE, tall + 1.15, label) as drawing:
-        upper = drawing.axes(left, tall + 0.5, 0.1, 0.1)
+        upper = drawing.axes(left, tall + 0.5, 0.1, 0.1, up="rows")
         upper.stairs(rows, np.arange(len(rows) + 1), fill=True, color=FEDERATED, alpha=0.75)
         upper.set_xlim(0, len(rows))
         upper.set_ylim(bottom=0)
         upper.set_xticks([])
         upper.spines["bottom"].set_visible(False)
-        upper.set_ylabel("rows", fontsize=7.5)
         upper.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-        lower = drawing.axes(left, 0.35, 0.1, 0.75)
+        lower = drawing.axes(left, 0.35, 0.1, 0.75, "client")
         pixels = np.empty((classes, len(rows), 4))
         pixels[..., :3] = PIXEL
         # A share of nothing is transparent, so that light and dark pages both show through. The square
@@ -69,5 +68,4 @@ def division(counts: NDArray[np.float64], labels: Sequence[object]) -> str:
         wanted = {1, clients, *(round(clients * part) for part in (0.25, 0.5, 0.75))} - {0}
         places = sorted(wanted) if clients > 12 else range(1, clients + 1)
         lower.set_xticks([(place - 0.5) * len(rows) / clients for place in places], [*map(count, places)])
-        lower.set_xlabel("client", fontsize=7.5, labelpad=1)
     return drawing.svg

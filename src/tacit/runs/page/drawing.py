@@ -5,8 +5,6 @@ and dark. Texts from the data are stand-ins too: matplotlib would read ``$`` as 
 letters its font lacks, so they are written, escaped, into the finished SVG.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -52,16 +50,20 @@ class Sheet:
         from matplotlib.figure import Figure
 
         self.width, self.height, self.label = width, height, label
-        self.svg = ""
+        self.svg = ""  # until it is finished
         self._figure = Figure(figsize=(width, height))
         self._figure.patch.set_visible(False)
         self._texts: list[str] = []
 
-    def axes(self, left: float, bottom: float, right: float, top: float) -> Axes:
-        """Place axes by their margins in inches."""
+    def axes(
+        self, left: float, bottom: float, right: float, top: float, across: str = "", up: str = ""
+    ) -> "Axes":
+        """Place axes by their margins in inches, with what they show."""
         size = (self.width - left - right) / self.width, (self.height - bottom - top) / self.height
         axes = self._figure.add_axes((left / self.width, bottom / self.height, *size))
         axes.patch.set_visible(False)
+        axes.set_xlabel(across, fontsize=7.5, labelpad=1)
+        axes.set_ylabel(up, fontsize=7.5)
         return axes
 
     def text(self, value: object, longest: int = 28) -> str:

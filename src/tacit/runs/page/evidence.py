@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.events import EPSILONS
 from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
 from tacit.runs.page.figures import HALF, histogram, lines, tree
 from tacit.runs.page.markup import figure, grid, part, section, sentence, table
@@ -56,13 +57,16 @@ def rounds_section(result: Mapping[str, Any]) -> str:
     """
     entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
     dotted = "; dotted: training on pooled data" if pooled else ""
+    curves = [
+        (names, "round", "round", f"{words} on the central test after each round{dotted}")
+        for names, words in ((SHARES, "Scores"), (LOSSES, "Loss"))
+    ]
+    for whom, key in EPSILONS.items():
+        told = f"Scores on the central test against what hiding any one {whom} has cost by then"
+        curves.append((SHARES, key, f"epsilon for one {whom}", told))
     drawn = [
-        figure(svg, f"{words} on the central test{after}")
-        for names, key, label, words, after in (
-            (SHARES, "round", "round", "Scores", f" after each round{dotted}"),
-            (LOSSES, "round", "round", "Loss", f" after each round{dotted}"),
-            (SHARES, "epsilon", "epsilon spent", "Scores", " against what privacy has cost by then"),
-        )
+        figure(svg, caption)
+        for names, key, label, caption in curves
         if (svg := curve(entries, key, label, names, pooled))
     ]
     return section("Round by round", grid("two", *drawn))
@@ -142,18 +146,14 @@ def residual_section(result: Mapping[str, Any]) -> str:
         return ""
     edges, counts = found["edges"], np.array(found["counts"])
     with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
-        axes = drawing.axes(0.55, 0.4, 0.1, 0.1)
+        axes = drawing.axes(0.55, 0.4, 0.1, 0.1, "true", "predicted")
         pixels = np.empty((*counts.shape, 4))
         pixels[..., :3], pixels[..., 3] = PIXEL, 0.95 * np.sqrt(counts.T / max(counts.max(), 1))
         ends = (edges[0], edges[-1])
         axes.imshow(pixels, aspect="auto", interpolation="none", origin="lower", extent=(*ends, *ends))
         axes.plot(ends, ends, color=LINE, linewidth=0.8)
-        axes.set_xlabel("true", fontsize=7.5, labelpad=1)
-        axes.set_ylabel("predicted", fontsize=7.5)
     with sheet(HALF, 2.6, "Errors") as spread:
-        axes = spread.axes(0.55, 0.4, 0.1, 0.1)
+        axes = spread.axes(0.55, 0.4, 0.1, 0.1, "predicted less true", "rows")
         axes.stairs(found["error_counts"], found["error_edges"], fill=True, color=FEDERATED, alpha=0.75)
-        axes.set_xlabel("predicted less true", fontsize=7.5, labelpad=1)
-        axes.set_ylabel("rows", fontsize=7.5)
     first = figure(drawing.svg, "Predicted against true targets: on the line, a prediction is right.")
     return section("Where it errs", grid("two", first, figure(spread.svg, "How errors are spread.")))

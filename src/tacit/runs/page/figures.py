@@ -1,7 +1,5 @@
 """The drawings of the report. Each takes plain numbers and gives an inline SVG."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -105,7 +103,7 @@ def histogram(
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     with sheet(width, 1.25, f"Distribution over {count(len(values))} clients: {label}") as drawing:
-        axes = drawing.axes(0.42 + 0.05 * len(str(len(values))), 0.3, 0.12, 0.2)
+        axes = drawing.axes(0.42 + 0.05 * len(str(len(values))), 0.3, 0.12, 0.2, up="clients")
         bins = int(np.clip(np.sqrt(len(values)) * 1.5, 6, 40))
         heights, edges = np.histogram(values, bins=bins)
         axes.bar(edges[:-1], heights, width=np.diff(edges) * 0.92, align="edge", color=FEDERATED, alpha=0.75)
@@ -113,7 +111,6 @@ def histogram(
             axes.axvline(mark[0], color=POOLED, linewidth=1.2)
             above = axes.get_xaxis_transform()
             axes.text(mark[0], 1.03, mark[1], transform=above, ha="right", fontsize=7.5, color=POOLED)
-        axes.set_ylabel("clients", fontsize=7.5)
         axes.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
         axes.xaxis.set_major_locator(MaxNLocator(3 if width < HALF else 5))
@@ -132,7 +129,8 @@ def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float
     few, upwards, downwards = len(names) <= FEW, "up, to the coordinator", "down, to the clients"
     height = 0.38 * len(names) + 0.8 if few else 1.9
     with sheet(WHOLE, height, "Bytes from and to the clients in each wave") as drawing:
-        axes = drawing.axes(margin_of(names, 0.6) if few else 0.75, 0.38, 0.2, 0.32)
+        left = margin_of(names, 0.6) if few else 0.75
+        axes = drawing.axes(left, 0.38, 0.2, 0.32, "" if few else "wave")
         places = np.arange(len(names))
         if few:
             axes.barh(places - 0.17, up, height=0.3, color=FEDERATED, alpha=0.85, label=upwards)
@@ -145,7 +143,6 @@ def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float
             axes.plot(places, np.cumsum(down), color=POOLED, linewidth=1.4, dashes=(4, 2), label=downwards)
             axes.set_xlim(0, len(names) - 1)
             axes.set_ylim(bottom=0)
-            axes.set_xlabel("wave", fontsize=7.5, labelpad=1)
         scale = axes.xaxis if few else axes.yaxis
         scale.set_major_locator(MaxNLocator(5 if few else 4))
         scale.set_major_formatter(FuncFormatter(lambda value, _: short(size_text(value))))
@@ -221,7 +218,7 @@ def lines(
     columns = 2 if width < HALF else 4
     above = 0.08 + 0.16 * -(-len(series) // columns)
     with sheet(width, 1.65 + above, label) as drawing:
-        axes = drawing.axes(0.5, 0.38, 0.12, above)
+        axes = drawing.axes(0.5, 0.38, 0.12, above, across, up)
         for name, points, colour, dashes in series:
             style: dict[str, Any] = {"dashes": dashes} if dashes else {}
             text = drawing.text(name, 14 if width < HALF else 28)
@@ -233,15 +230,13 @@ def lines(
         if unit:
             axes.set_xlim(-0.01, 1.01)
             axes.set_ylim(-0.01, 1.01)
-        axes.set_xlabel(across, fontsize=7.5, labelpad=1)
-        axes.set_ylabel(up, fontsize=7.5)
         axes.xaxis.set_major_locator(MaxNLocator(6 if width > HALF else 4, integer=across == "round"))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         legend_above(axes, ncols=columns, fontsize=7)
     return drawing.svg
 
 
-def legend_above(axes: Axes, **settings: Any) -> None:
+def legend_above(axes: "Axes", **settings: Any) -> None:
     """Put the legend above the axes, from the left."""
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0, **settings)
 

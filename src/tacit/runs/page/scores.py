@@ -143,7 +143,6 @@ def _class_figure(ours: Mapping[str, float], pooled: Mapping[str, float], height
 
 
 def _per_class(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the F1 of each class by label."""
     return {str(line["label"]): line["f1"] for line in part(scores, "per_class")}
 
 

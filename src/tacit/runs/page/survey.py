@@ -1,28 +1,26 @@
 """The page of a survey: the recommendation, the table, scores against costs, rounds, and who saw what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, POOLED, SOFT, sheet
 from tacit.runs.page.figures import THIRD, WHOLE, lines
-from tacit.runs.page.markup import definitions, figure, grid, section, sentence, table
+from tacit.runs.page.markup import definitions, figure, grid, sentence, table
 from tacit.runs.page.units import count, decimal, energy_text, escape, short, size_text, time_text
 
 Row = Mapping[str, Any]
 
-TEXTS: dict[str, Callable[[float | None], str]] = {
-    "bytes_up": size_text,
-    "bytes_down": size_text,
-    "messages": count,
-    "waves": count,
-    "cpu_client_s": time_text,
-    "cpu_coordinator_s": time_text,
-    "cpu_s": time_text,
-    "wh": energy_text,
-    "epsilon": decimal,
-    "memory_mb": count,
+COSTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "bytes_up": ("bytes up, a client", size_text),
+    "bytes_down": ("bytes down, a client", size_text),
+    "messages": ("messages", count),
+    "waves": ("waves", count),
+    "cpu_client_s": ("CPU of the slowest client", time_text),
+    "cpu_coordinator_s": ("CPU of the coordinator", time_text),
+    "cpu_s": ("CPU of all", time_text),
+    "wh": ("energy", energy_text),
+    "epsilon": ("epsilon", decimal),
+    "memory_mb": ("peak memory, MB", count),
 }
 DRAWN = {"bytes_up": "bytes from a client", "cpu_s": "CPU of all", "wh": "energy"}
 COLOURS = (FEDERATED, POOLED, LOCAL, INK, SOFT)
@@ -38,7 +36,7 @@ def scatter(rows: Sequence[Row], front: Sequence[Row], cost: str, measure: str) 
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     with sheet(THIRD, 2.2, f"{measure} against {DRAWN[cost]}") as drawing:
-        axes = drawing.axes(0.45, 0.38, 0.1, 0.1)
+        axes = drawing.axes(0.45, 0.38, 0.1, 0.1, DRAWN[cost], measure)
         axes.set_xscale("log")
         axes.scatter([row[cost] for row in rows], [row["score"] for row in rows], s=14, color=LINE)
         points = [(row[cost], row["score"]) for row in front]
@@ -46,22 +44,25 @@ def scatter(rows: Sequence[Row], front: Sequence[Row], cost: str, measure: str) 
         for row, point in zip(front, points, strict=True):
             text = drawing.text(row["method"], 18)
             axes.annotate(text, point, xytext=(2, -7), textcoords="offset points", fontsize=6, color=INK)
-        axes.set_xlabel(DRAWN[cost], fontsize=7.5, labelpad=1)
-        axes.set_ylabel(measure, fontsize=7.5)
         axes.xaxis.set_major_locator(LogLocator(numticks=4))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(TEXTS[cost](value))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(COSTS[cost][1](value))))
     return drawing.svg
 
 
-def survey_sections(found: Mapping[str, Any]) -> list[str]:
+def survey_sections(found: Mapping[str, Any]) -> dict[str, str]:
     """Write the sections of a survey's page."""
-    rows, costs, measure = found["rows"], found["costs"], found["measure"]
+    rows, measure = found["rows"], found["measure"]
     done = [row for row in rows if row["state"] == "done"]
     scored = [row for row in done if row["score"] is not None]
-    heads = ["method", "protection", measure, *costs.values()]
+    heads = ["method", "protection", measure, *(words for words, _ in COSTS.values())]
     cells = [
-        [row["method"], row["protect"], decimal(row["score"]), *(TEXTS[name](row[name]) for name in costs)]
+        [
+            row["method"],
+            row["protect"],
+            decimal(row["score"]),
+            *(write(row[name]) for name, (_, write) in COSTS.items()),
+        ]
         for row in sorted(done, key=lambda row: -(row["score"] or 0.0))
     ]
     drawings = [
@@ -80,11 +81,11 @@ def survey_sections(found: Mapping[str, Any]) -> list[str]:
         for row in done
     )
     others = [(f"{row['method']}, {row['protect']}", row["note"]) for row in rows if row["state"] != "done"]
-    return [
-        section("What to take", sentence(found["recommendation"])),
-        section("Side by side", table(heads, cells, words=2)),
-        section("Scores against costs", grid("three", *drawings)),
-        section("Round by round", figure(rounds, "on the test rows") if rounds else ""),
-        section("Who saw what", seen),
-        section("What does not go together", definitions(others, "settings")),
-    ]
+    return {
+        "What to take": sentence(found["recommendation"]),
+        "Side by side": table(heads, cells, words=2),
+        "Scores against costs": grid("three", *drawings),
+        "Round by round": figure(rounds, "on the test rows") if rounds else "",
+        "Who saw what": seen,
+        "What does not go together": definitions(others, "settings"),
+    }
