@@ -25,6 +25,7 @@ from tacit.core.secret import Secret
 from tacit.data.preparation import Preparation
 from tacit.deploy.records import RunRecords
 from tacit.engines.audit import AuditLog, End
+from tacit.engines.links import Links
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
 from tacit.methods import METHODS
@@ -146,6 +147,29 @@ class TestChain:
         both = [subprocess.Popen([sys.executable, "-c", words, str(tmp_path)]) for _ in range(2)]
         assert [process.wait(60) for process in both] == [0, 0]
         assert AuditLog(tmp_path).verify().number == 40
+
+    def test_a_process_killed_before_it_wrote_the_head_of_the_first_record_loses_nothing(
+        self, tmp_path, monkeypatch
+    ):
+        keep = Links.keep
+
+        def killed(links):
+            if links.last()[0]:
+                raise KeyboardInterrupt
+            keep(links)
+
+        monkeypatch.setattr(Links, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            AuditLog(tmp_path).add("answered")
+        monkeypatch.undo()
+        AuditLog(tmp_path).add("answered")
+        assert AuditLog(tmp_path).verify().number == 2
+
+    def test_an_empty_file_in_place_of_a_log_does_not_begin_another(self, log):
+        log.path.write_bytes(b"")
+        for _ in range(2):
+            with pytest.raises(ProtectionError, match="6 of 6 changes are missing"):
+                log.add("answered")
 
     def test_what_a_killed_process_had_begun_is_taken_back_by_whoever_reads(self, log, tmp_path):
         with closing(sqlite3.connect(log.path, isolation_level=None)) as base:

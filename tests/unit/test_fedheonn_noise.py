@@ -19,8 +19,8 @@ from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
 from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for
 from tacit.data import noisy_scale
+from tacit.data.inputs import Recoding
 from tacit.data.preparation import Preparation
-from tacit.data.recoding import Recoding
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.engines import sites
@@ -30,7 +30,7 @@ from tacit.methods.heonn.noisy import PARTS, NoisySums, group_rows
 from tacit.models.files import load_model
 from tacit.models.onnx_export import to_onnx
 from tacit.protections.noised import Noised
-from tacit.protections.noised.grid import TAIL_SHARE, choose_grid
+from tacit.protections.noised.grid import TAIL_SHARE
 from tests.helpers.onnx_rows import onnx_feed
 
 RAW = Preparation(scale="none")
@@ -208,6 +208,16 @@ class TestScale:
         found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
         assert (found["high"] > found["low"]).tolist() == [True, False]
 
+    def test_noise_alone_is_not_taken_for_values(self) -> None:
+        # Three columns have some 200 intervals. One of noise alone that counts stretches its column's bounds
+        # by any factor, and the column is lost: beyond four deviations that was one run in 300.
+        schema = Schema((Column("a"), Column("b"), Column("c")), "classification", ("k",), ("y",))
+        shared, rng = Shared(schema, {}), np.random.default_rng(0)
+        for _ in range(2000):
+            counts = rng.normal(scale=10.0, size=(3, noisy_scale.INTERVALS))
+            found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
+            assert not (found["high"] > found["low"]).any()
+
     def test_a_spread_below_the_noise_is_taken_for_the_noise(self) -> None:
         schema = Schema((Column("a"),), "classification", ("k",), ("y",))
         shared = Shared(schema, {"low": np.array([-1.0]), "high": np.array([1.0])})
@@ -267,12 +277,12 @@ class TestBudget:
     def test_a_row_more_moves_the_grid_by_no_more_than_is_accounted(self) -> None:
         layout = Layout(Field("vector", (400,)), row_norm=1.0, parts=4)
         protection = Noised(epsilon=1.0, unit="row")
-        grid = choose_grid(protection, layout, 20, 10, 3)
+        grid = protection.choose_grid(layout, 20, 10, 3)
         multiplier = sigma_for(1.0, 1e-5, 10) / 2
         assert grid.variance == pytest.approx((multiplier * (1 / grid.unit + 2 * 20)) ** 2)
         assert grid.layout.bounds.tolist() == [np.inf] * 400
         with pytest.raises(ProtectionError, match="needs a bound of what one row brings"):
-            choose_grid(protection, Layout(Field("vector", (4,))), 20, 10, 3)
+            protection.choose_grid(Layout(Field("vector", (4,))), 20, 10, 3)
 
     def test_a_site_is_charged_for_rows_before_noise_is_drawn(self, many: Federation, monkeypatch) -> None:
         charged: list[Charge] = []

@@ -32,13 +32,12 @@ POWERS = 4.0 ** np.arange(-12, 21)  # 6e-8 to 1e12: smaller numbers count as 0, 
 EDGES = np.concatenate([-POWERS[::-1], POWERS])
 INTERVALS = len(EDGES) - 1
 ZERO = INTERVALS // 2  # the interval of the numbers that count as 0
-SURE = 4.0  # standard deviations of the noise beyond which a count is not noise
+SURE = 5.0  # standard deviations beyond which a count is not noise, in any of a column's intervals
 DOUBT = 2.0  # of the noise in a variance, below which it is not told from 0
 MOMENT_WEIGHTS = np.array([[0.5], [1.0], [1.0]])  # of n, Σu and Σu²
 
 
 def _number_places(schema: Schema) -> list[int]:
-    """Return the places of those features that are numbers."""
     places, first = [], 0
     for column in schema.columns:
         if column.kind == "number":

@@ -59,6 +59,8 @@ class AuditLog:
                 connection.execute("BEGIN IMMEDIATE")
                 if not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                     connection.execute(TABLE)
+                    if not self.head.exists():
+                        links.keep()  # before the first record: nobody finds one without a head
                 links.check_end()
                 links.add(raw)
                 connection.execute("COMMIT")
