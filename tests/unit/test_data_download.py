@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reproductions._originals import fetch
 from tacit.core.errors import ConfigError, DataError, UnavailableError
-from tacit.data.originals import fetch
 
 BODY = np.random.default_rng(0).bytes(300_000)
 DIGEST = hashlib.sha256(BODY).hexdigest()

@@ -287,7 +287,7 @@ def test_content_is_what_a_table_says_and_not_how_it_is_stored() -> None:
 
 def test_importing_is_light() -> None:
     code = (
-        "import sys, tacit.data.files, tacit.data.originals, tacit.data.partition; "
+        "import sys, tacit.data.files, tacit.data.partition; "
         "sys.exit(' '.join({'pyarrow', 'sklearn', 'urllib.request', 'pandas'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

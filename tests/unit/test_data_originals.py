@@ -19,14 +19,14 @@ import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
+from reproductions._formats import ADULT, CREDIT, HEPMASS, HIGGS, READERS, SUSY
+from reproductions._originals import fetch_original, prepare
 from tacit.core.errors import DataError
 from tacit.data import files
 from tacit.data.arrow import to_table
 from tacit.data.catalog import DataSet, catalog, content_digest
 from tacit.data.files import load
-from tacit.data.formats import ADULT, CREDIT, HEPMASS, HIGGS, READERS, SUSY
 from tacit.data.inspection import check
-from tacit.data.originals import fetch_original, prepare
 from tacit.data.sources import read_parquet
 from tacit.data.table import Table
 from tests.quick import representatives
@@ -131,7 +131,7 @@ def test_hepmass_has_two_parts(site: tuple[Path, str], tmp_path: Path) -> None:
 def test_large_tables_are_streamed(
     site: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit.data.formats._BLOCK", 1 << 16)
+    monkeypatch.setattr("reproductions._formats._BLOCK", 1 << 16)
     original = packed(**{"SUSY.csv.gz": gzip.compress(text(np.tile(np.arange(19) % 2, (5000, 1))).encode())})
     path = prepare(served(site, "susy", original, rows=5000, classes={"0": 5000}), tmp_path)
     assert pq.ParquetFile(path).num_row_groups > 1
@@ -283,8 +283,8 @@ def test_another_format_is_refused(site: tuple[Path, str], tmp_path: Path, conte
 def test_fetch_original_fills_the_cache(
     small: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit.data.originals.entry", lambda name: small)
-    monkeypatch.setattr("tacit.data.originals.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("reproductions._originals.entry", lambda name: small)
+    monkeypatch.setattr("reproductions._originals.cache_folder", lambda: tmp_path)
     calls: list[tuple[int, int | None]] = []
     path = fetch_original("skin_segmentation", progress=lambda *call: calls.append(call))
     assert calls and path == tmp_path / "skin_segmentation.parquet"

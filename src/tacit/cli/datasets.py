@@ -107,10 +107,11 @@ def data_fetch(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download a public original, check it and keep it in the user's cache."""
+    """Download a public original, check it and keep it in the user's cache; in a checkout of Tacit."""
     from tacit.cli.progress import OneBar
-    from tacit.data.originals import fetch_original
+    from tacit.reproduce import load_paper
 
+    originals = load_paper("_originals")
     with OneBar(quiet) as bar:
-        path = fetch_original(name, lambda done, total: bar(done, total, name))
+        path = originals.fetch_original(name, lambda done, total: bar(done, total, name))
     say(as_json, {"name": name, "path": str(path)}, f"{name}: {path}")

@@ -3,7 +3,7 @@
 The facts live in ``catalog.toml``. ``sha256`` is that of the parquet file as distributed among developers. A
 parquet that Tacit writes itself from a download holds the same rows but other bytes, and is recognised by
 ``content``, the digest of the parsed table (:func:`content_digest`). Sets that were never at hand (MiniBooNE,
-SUSY, HEPMASS, HIGGS and the published HAR) have neither: :mod:`tacit.data.originals` says how those are
+SUSY, HEPMASS, HIGGS and the published HAR) have neither: ``reproductions/_originals.py`` says how those are
 checked.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +33,7 @@ class DataSet:
     ``groups`` are columns that are neither feature nor target and not counted in ``features``; ``classes``
     has the rows of each class, by the label as text. ``caution`` is what would spoil a result if it were
     overlooked. ``archives`` are the SHA-256 of the files at ``urls``, in that order, ``original`` is their
-    format, a name in :mod:`tacit.data.formats`, and ``size`` says how much there is to download.
+    format, a name in ``reproductions/_formats.py``, and ``size`` says how much there is to download.
     """
 
     name: str
@@ -85,6 +86,18 @@ def entry(name: str) -> DataSet:
     if name not in catalog():
         raise ConfigError(f"no data set '{name}' in the catalogue: {nearest(name, catalog())}")
     return catalog()[name]
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pinned_digest(path: Path) -> str | None:
+    """Return the digest that was written beside a file once it had passed all checks."""
+    pin = path.with_name(f"{path.name}.sha256")
+    return pin.read_text().split()[0] if pin.is_file() else None
 
 
 def content_digest(table: Table) -> str:

@@ -13,11 +13,10 @@ from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.arrow import doubled_names
-from tacit.data.catalog import DataSet, catalog, content_digest
+from tacit.data.catalog import DataSet, catalog, content_digest, file_digest, pinned_digest
 from tacit.data.database import is_database
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
-from tacit.data.originals import file_digest, pinned_digest
 from tacit.data.partition import split
 from tacit.data.reading import Reading
 from tacit.data.skew import look_at_repeats, look_at_sites, sites_of

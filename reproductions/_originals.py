@@ -9,7 +9,6 @@ How it is known to be right:
   match (trust on first use).
 """
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from reproductions._formats import DAMAGE, READERS
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.data.arrow import to_table
-from tacit.data.catalog import DataSet, catalog, content_digest, entry
+from tacit.data.catalog import DataSet, catalog, content_digest, entry, file_digest, pinned_digest
 from tacit.data.files import cache_folder
-from tacit.data.formats import DAMAGE, READERS
 from tacit.data.sources import read_parquet
 
 Progress = Callable[[int, int | None], None]
@@ -86,18 +85,6 @@ def fetch(
         )
     part.replace(destination)
     return digest
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def pinned_digest(path: Path) -> str | None:
-    """Return the digest that was written beside a file once it had passed all checks."""
-    pin = path.with_name(f"{path.name}.sha256")
-    return pin.read_text().split()[0] if pin.is_file() else None
 
 
 def _fetch_rest(url: str, part: Path, progress: Progress | None, timeout: float) -> None:
