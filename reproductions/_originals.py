@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from reproductions._formats import DAMAGE, READERS
-from tacit.core.errors import ConfigError, DataError, UnavailableError
+from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
 from tacit.data.arrow import to_table
-from tacit.data.catalog import DataSet, catalog, content_digest, entry, file_digest, pinned_digest
+from tacit.data.catalog import DataSet, catalog, content_digest, file_digest, pinned_digest
 from tacit.data.files import cache_folder
 from tacit.data.sources import read_parquet
 
@@ -168,7 +168,9 @@ def fetch_original(name: str, progress: Progress | None = None) -> Path:
     Traceback (most recent call last):
     tacit.core.errors.ConfigError: 'mnist' cannot be downloaded: put mnist.parquet into the folder that ...
     """
-    return prepare(entry(name), cache_folder(), progress)
+    if name not in catalog():
+        raise ConfigError(f"no data set '{name}' in the catalogue: {nearest(name, catalog())}")
+    return prepare(catalog()[name], cache_folder(), progress)
 
 
 def prepare(facts: DataSet, folder: Path, progress: Progress | None = None) -> Path:

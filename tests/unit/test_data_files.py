@@ -17,7 +17,7 @@ import pytest
 
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.data.arrow import to_table
-from tacit.data.catalog import catalog, content_digest, entry
+from tacit.data.catalog import catalog, content_digest
 from tacit.data.files import available, load
 from tacit.data.table import Table
 
@@ -59,7 +59,7 @@ def test_built_in_sets(name: str, shape: tuple[int, int], labels: tuple[Any, ...
 
 @pytest.mark.parametrize("name", sorted(name for name, facts in catalog().items() if facts.sha256))
 def test_files_at_hand_are_as_the_catalogue_says(name: str) -> None:
-    table, facts = load(at_hand(name)), entry(name)
+    table, facts = load(at_hand(name)), catalog()[name]
     assert (table.rows, len(table.columns), table.task) == (facts.rows, facts.features, facts.task)
     assert (table.target_names, set(table.groups)) == (facts.targets, set(facts.groups))
     if facts.classes:

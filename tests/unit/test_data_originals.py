@@ -283,7 +283,7 @@ def test_another_format_is_refused(site: tuple[Path, str], tmp_path: Path, conte
 def test_fetch_original_fills_the_cache(
     small: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reproductions._originals.entry", lambda name: small)
+    monkeypatch.setattr("reproductions._originals.catalog", lambda: {"skin_segmentation": small})
     monkeypatch.setattr("reproductions._originals.cache_folder", lambda: tmp_path)
     calls: list[tuple[int, int | None]] = []
     path = fetch_original("skin_segmentation", progress=lambda *call: calls.append(call))

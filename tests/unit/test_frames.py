@@ -53,18 +53,8 @@ def arrow(frame):
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-class Interchange:
-    """A frame of a library that speaks the older protocol only."""
-
-    def __init__(self, frame) -> None:
-        self._frame = frame
-
-    def __dataframe__(self, *args, **kwargs):
-        return arrow(self._frame).__dataframe__(*args, **kwargs)
-
-
 class TestReading:
-    @pytest.mark.parametrize("library", [polars, arrow, Interchange])
+    @pytest.mark.parametrize("library", [polars, arrow])
     def test_all_libraries_give_the_same_model_and_predictions(self, model, library):
         other = trained(frames={name: library(frame) for name, frame in FRAMES.items()})
         np.testing.assert_array_equal(other.weights, model.weights)

@@ -32,15 +32,11 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Term:
-    """A client's own term of a total, when it is asked for it.
-
-    ``label`` says whose and which it is; ``number`` is that of the sum, or None where the total stands longer
-    than one sum.
-    """
+    """A client's own term of a total, when it is asked for it."""
 
     contribution: str  # component and name
-    number: int | None
-    label: str
+    number: int | None  # of the sum; None where the total stands longer than one
+    label: str  # whose and which it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +105,7 @@ def _place(name: str) -> int:
 
 
 def read_roll(fields: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return the names of a roll that came in one or more stretches.
-
-    >>> roll = Roll()
-    >>> bits, first = roll.mark(["bob", "ann"]), roll.write()
-    >>> roll.mark(["bob", "eve"]), read_roll({**first, **roll.write(2)})
-    (b'\\x06', ('ann', 'bob', 'eve'))
-    """
+    """Return the names of a roll that came in one or more stretches."""
     names, room = list[str](), MOST_BYTES
     for place, raw in sorted((_place(name), raw) for name, raw in fields.items()):
         if place > len(names):
@@ -224,11 +214,7 @@ def read_lines(raw: bytes) -> list[Line]:
 def piece_of(contribution: str, client: str) -> int:
     """Return which piece of its rows a site brought under a name: its first, or those that were new then.
 
-    Where sites say by themselves what they bring, the name says which piece it is: the first time
-    ``north:1``, and if it was withdrawn and is brought again, ``north:1.2``.
-
-    >>> piece_of("north:1", "north"), piece_of("north:12.3", "north")
-    (1, 12)
+    The first time the name is ``north:1``, and if it was withdrawn and is brought again, ``north:1.2``.
     """
     found = re.fullmatch(
         r"([1-9]\d{0,8})(\.[1-9]\d{0,8})?", contribution.removeprefix(f"{client}:"), re.ASCII

@@ -95,10 +95,7 @@ def agreed_minimum(party: Party) -> int:
 
 
 def check_opening(party: Party, protection: Protection, contributions: int) -> int:
-    """Refuse to open a total that, by its own account, is over fewer contributions than agreed.
-
-    Returns the fewest.
-    """
+    """Refuse a total that, by its own account, is over fewer contributions than agreed; return the fewest."""
     if contributions < (least := protection.min_contributions(agreed_minimum(party))):
         raise OpeningError(
             f"total over {contributions} contributions, agreed were at least {least}: "

@@ -45,12 +45,11 @@ class Option:
 class Component:
     """Base of methods, protections and preparations: settings that check themselves.
 
-    A subclass is a frozen dataclass. ``name`` is how manifest and command line know it; the first
-    line of its docstring is its summary, and each setting is described under ``Parameters``. Settings
-    that are one of some words (``Literal``) are checked before a subclass's own ``__post_init__``.
+    A subclass is a frozen dataclass. The first line of its docstring is its summary, and each setting is
+    described under ``Parameters``. ``Literal`` settings are checked before its own ``__post_init__``.
     """
 
-    name: ClassVar[str] = ""
+    name: ClassVar[str] = ""  # how manifest and command line know it
 
     def __new__(cls, *values: Any, **settings: Any) -> typing.Self:
         """Refuse settings that are in a group, and say how to write them."""
@@ -104,16 +103,7 @@ class Component:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> typing.Self:
-        """Build from plain settings; a typo gets the nearest valid name, a wrong type says which.
-
-        Examples
-        --------
-        >>> from tacit.protections.plain import Plain
-        >>> Plain.from_config({"open": "clients"})
-        Traceback (most recent call last):
-        ...
-        tacit.core.errors.ConfigError: plain has no option 'open': did you mean 'opens'? Valid: opens
-        """
+        """Build from plain settings; a typo gets the nearest valid name, a wrong type says which."""
         return from_plain(cls, config, cls.registered_name(), "option")
 
     @classmethod

@@ -25,11 +25,7 @@ class Shown:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as people read it: few digits, and of many names the first.
-
-    >>> in_words(0.91234), in_words(1234), in_words(("a", "b", "c", "d", "e", "f", "g"))
-    ('0.912', '1,234', 'a, b, c, d and 3 more')
-    """
+    """Return a value as people read it: few digits, and of many names the first."""
     if isinstance(value, list | tuple):
         more = f" and {len(value) - 4} more" if len(value) > 6 else ""
         return ", ".join(visible(str(word)) for word in (value[:4] if more else value)) + more
@@ -39,11 +35,7 @@ def in_words(value: Any) -> str:
 
 
 def html_table(rows: Iterable[Sequence[Any]], heads: Sequence[str] = (), title: str = "") -> str:
-    """Return a table for notebooks; whatever comes from others is escaped.
-
-    >>> html_table([("<b>", 2)], title="x")
-    '<table><caption>x</caption><tr><td>&lt;b&gt;</td><td>2</td></tr></table>'
-    """
+    """Return a table for notebooks; whatever comes from others is escaped."""
 
     def line(cells: Sequence[Any], tag: str) -> str:
         words = (escape(visible(str(cell))) for cell in cells)

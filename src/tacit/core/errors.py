@@ -13,18 +13,8 @@ MOST_NAMES, LONGEST = 1000, 40  # that are compared with a mistyped name, and ch
 class TacitError(Exception):
     """Base of all errors that Tacit raises on purpose.
 
-    Parameters
-    ----------
-    public : str
-        What may be said to everyone: a failed step sends just this to the coordinator.
-    private : str
-        Detail drawn from the data (a value, a row) that stays at the site that holds it.
-
-    Examples
-    --------
-    >>> error = TacitError("column 'age' is out of range", private="row 7 holds 412")
-    >>> str(error), error.public
-    ("column 'age' is out of range (row 7 holds 412)", "column 'age' is out of range")
+    What is ``public`` may be said to everyone: a failed step sends just this to the coordinator. What is
+    ``private`` is drawn from the data (a value, a row) and stays at the site that holds it.
     """
 
     exit_code = 1

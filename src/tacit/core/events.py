@@ -118,17 +118,14 @@ EPSILONS = {"client": "epsilon", "row": "epsilon_rows"}  # by whom noise hides: 
 
 
 class BudgetSpent(Event, frozen=True, tag=True):
-    """Something with noise was released: the run's epsilon so far, its budget, and how many sums are left.
-
-    ``unit`` is whom the noise hides: a client, or a row.
-    """
+    """Something with noise was released: the run's epsilon so far, its budget, and how many sums are left."""
 
     sum: int
     epsilon: float
     budget: float
     delta: float
     left: int
-    unit: str = "client"
+    unit: str = "client"  # whom the noise hides: a client, or a row
 
     @property
     def key(self) -> str:
@@ -164,14 +161,7 @@ Subscriber = Callable[[int, Event], None]
 
 
 class Events:
-    """Numbers events and hands them to the subscribers.
-
-    >>> seen = []
-    >>> events = Events(lambda number, event: seen.append((number, event.text)))
-    >>> events.emit(Noted("run", "hello")); events.emit(Noted("run", "again"))
-    >>> seen
-    [(0, 'hello'), (1, 'again')]
-    """
+    """Numbers events and hands them to the subscribers."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)

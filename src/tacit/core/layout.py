@@ -17,44 +17,25 @@ from tacit.core.errors import DataError, TooLargeError
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One named array of a contribution.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int, optional
-        None only for a clear field whose shape differs between clients.
-    bound : float, optional
-        Largest absolute value a single client may contribute. None: not known beforehand, so that
-        protections use their wide encoding. Bounds are tight: a loose one costs precision.
-    total : float, optional
-        Largest absolute value of the sum over all clients, where that is known to be less than the bound
-        times the clients. Protections may use the room for more digits.
-    fine : bool
-        The total is needed to about 2⁻⁴⁰ of the bound. A protection that rounds more coarsely cuts
-        the values into digits, at twice the bytes or so.
-    columns : int
-        The total is a matrix that the coordinator may multiply, unopened, by so many that it knows (the
-        method's ``operator``), each serving as many of its columns; a protection that cannot do so leaves
-        it to whoever opens the total. 0: it is not.
-    clear : bool
-        Travels beside the protected vector, visible to the coordinator, which folds it with the
-        part's ``fold`` (the exposure report says so).
-    dtype : str
-        Type of the values; one that is summed is a float64.
-    whole : bool
-        Values are whole numbers: a protection that sends bits of integers needs few of them.
-    """
+    """One named array of a contribution."""
 
     name: str
-    shape: tuple[int, ...] | None
+    shape: tuple[int, ...] | None  # None only for a clear field whose shape differs between clients
+    # Largest absolute value a single client may contribute; a loose one costs precision. None: not known
+    # beforehand, so that protections use their wide encoding.
     bound: float | None = None
+    # The same of the sum over all clients, where it is known to be less than the bound times the clients:
+    # protections may use the room for more digits.
     total: float | None = None
+    # The total is needed to about 2⁻⁴⁰ of the bound: a protection that rounds more coarsely cuts values into
+    # digits, at twice the bytes or so.
     fine: bool = False
+    # The total is a matrix that the coordinator may multiply, unopened, by so many that it knows (a method's
+    # ``operator``), each serving as many of its columns; a protection that cannot leaves it to who opens.
     columns: int = 0
-    clear: bool = False
-    dtype: str = "float64"
-    whole: bool = False
+    clear: bool = False  # travels beside the vector, visible to the coordinator, which has the method fold it
+    dtype: str = "float64"  # of a clear field; what is summed is float64
+    whole: bool = False  # values are whole numbers: protections that send bits need few of them
 
     def flaw(self, value: Any) -> str | None:
         """Say what is wrong with a value that came from another party, if anything is."""
@@ -74,16 +55,9 @@ class Layout:
     over rows that are bounded so; None if it is not known. ``parts`` is how many equal parts of a run's
     privacy budget the sum takes, if noise is added to it.
 
-    Examples
-    --------
     >>> layout = Layout(Field("gram", (2, 2), bound=1.0), Field("count", ()))
-    >>> vector = layout.pack({"gram": np.eye(2), "count": np.array(3.0)})
-    >>> vector.tolist(), layout.size
-    ([1.0, 0.0, 0.0, 1.0, 3.0], 5)
-    >>> layout.pack({"gram": 2 * np.eye(2), "count": np.array(3.0)})
-    Traceback (most recent call last):
-    ...
-    tacit.core.errors.DataError: 'gram' exceeds its bound of 1: scale it, or declare a wider one (largest...
+    >>> layout.pack({"gram": np.eye(2), "count": np.array(3.0)}).tolist()
+    [1.0, 0.0, 0.0, 1.0, 3.0]
     """
 
     grows = False  # whether the total may outgrow what is known of it, up to all bounds together

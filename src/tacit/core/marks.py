@@ -26,17 +26,13 @@ Family = Literal["rows", "cells", "holdout", "scores"]
 
 @dataclass(frozen=True)
 class Mark:
-    """What a marked function of a part is for.
-
-    ``replies`` says that a step's replies are aggregates; ``revealed`` that a contribution's total may be
-    handed to the coordinator, wherever totals open.
-    """
+    """What a marked function of a part is for."""
 
     kind: str
     layout: Callable[..., Any] | None = None
-    replies: str = ""
+    replies: str = ""  # "aggregate": of a step whose replies are aggregates
     family: Family | None = None
-    revealed: bool = False
+    revealed: bool = False  # whether a contribution's total may be handed to the coordinator
 
 
 def _mark(function: Function, mark: Mark) -> Function:
@@ -61,10 +57,8 @@ def contribution(
     """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
 
     Totals of one ``family`` tell of the same rows, and their differences of single clients
-    (:mod:`tacit.core.differencing`): none opens over a few clients less or more than another. None is for
-    what has no statistic in common with other totals, such as gradients of a model that each round changes:
-    it is compared with the same contribution from the same shared values only. Scores are compared while
-    the shared values stay the same.
+    (:mod:`tacit.core.differencing`). None is for what has no statistic in common with other totals, such as
+    gradients of a model that each round changes.
     """
     return lambda function: _mark(function, Mark("contribution", layout, family=family, revealed=revealed))
 

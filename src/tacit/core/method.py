@@ -30,10 +30,7 @@ SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single row
 
 @dataclass(frozen=True)
 class Method(Component):
-    """Base of all methods.
-
-    ``train(coordinator)`` says which sums are formed in which order; contributions and applies are pure
-    functions, so that it does not matter who runs them where.
+    """Base of all methods: ``train`` says which sums are formed in which order, the rest are pure functions.
 
     Parameters
     ----------
@@ -44,43 +41,31 @@ class Method(Component):
 
     class_weight: Literal["balanced"] | None = field(default=None, kw_only=True)
 
-    # Whether :meth:`train` makes use of :meth:`weigh_rows`.
-    weighs_classes: ClassVar[bool] = False
-
+    weighs_classes: ClassVar[bool] = False  # whether :meth:`train` makes use of :meth:`weigh_rows`
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     paper: ClassVar[str] = ""
-
     # What it shows by its nature, whatever protects its sums, in words by who sees it: "coordinator",
     # "client", or a service.
     reveals: ClassVar[Mapping[str, str]] = {}
-
     services: ClassVar[tuple[str, ...]] = ()  # parties without rows that it needs, beside a protection's own
-
     default_protection: ClassVar[str] = "plain"  # if a run names none
     default_settings: ClassVar[Mapping[str, Any]] = {}  # of that protection, where they differ from its own
-
     # Whether it bounds its sums by the lengths of the prepared columns, which the preparation then sums.
     needs_norms: ClassVar[bool] = True
-
     # Whether it learns from numbers as the preparation scales them, rather than from their order.
     needs_scale: ClassVar[bool] = True
-
     # A closed form gives the model of the pooled rows, whoever holds which of them: contract tests ask.
     closed_form: ClassVar[bool] = False
-
-    # Whether its model can be scored after each round, or only at the end.
-    has_model_by_round: ClassVar[bool] = True
-
+    has_model_by_round: ClassVar[bool] = True  # whether it can be scored after each round, or only at the end
     # Whether clients contribute what follows from a model that is sent to them, round after round.
     learns_from_models: ClassVar[bool] = False
+    # Names of the contributions that it forms where noise is added to sums; None: all of them.
+    noisy_contributions: ClassVar[tuple[str, ...] | None] = None
 
     @property
     def divides_rows(self) -> bool:
         """Whether sums over parts of each client's rows open by themselves."""
         return False
-
-    # Names of the contributions that it forms where noise is added to sums; None: all of them.
-    noisy_contributions: ClassVar[tuple[str, ...] | None] = None
 
     @property
     def budget_parts(self) -> int:

@@ -18,9 +18,7 @@ Found = TypeVar("Found")
 
 
 class _Helped(threading.local):
-    """CPU seconds of those who helped a thread."""
-
-    seconds = 0.0
+    seconds = 0.0  # CPU time of those who helped a thread
 
 
 _helped = _Helped()
@@ -37,9 +35,6 @@ def each(function: Callable[[int], Found], count: int, processes: int) -> list[F
     They are forked, so that what they work on need not travel. Where that is not safe, because this process
     has other threads or is itself a helper, and elsewhere than on Linux, threads take their place, from
     which only what lets go of the interpreter's lock gains.
-
-    >>> each(lambda number: number * number, 4, 2)
-    [0, 1, 4, 9]
     """
     few = max(1, min(processes, count))
     bounds = [count * place // few for place in range(few + 1)]

@@ -120,10 +120,9 @@ class Protection(Component):
         return max(agreed, 1 if self.promises.single else 2)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
-        """Return the typical (root mean square) error of a total, as a share of its values' bound.
+        """Return the typical (root mean square) error of a total, without noise, as a share of its bound.
 
-        Noise does not count. The protected ``total`` itself tells how exact it is where the coordinator has
-        multiplied it.
+        The protected ``total`` itself tells how exact it is where the coordinator has multiplied it.
         """
         rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
         # Values without a bound have digits of their own, finer than any share of a bound.
@@ -140,10 +139,7 @@ class Protection(Component):
 
 
 class CoordinatorHalf:
-    """What a protection does at the coordinator; it keeps its own state, of which none is secret.
-
-    Secrets are in the vault of the link.
-    """
+    """What a protection does at the coordinator; its own state holds no secret: those are in the vault."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -173,10 +169,7 @@ class CoordinatorHalf:
     def multiply(
         self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
-        """Multiply an unopened total of columns by the matrix that the method gives.
-
-        The result carries ``multiplied``. None, if this protection cannot: then whoever opens does it.
-        """
+        """Multiply an unopened total by the method's matrix: ``multiplied`` is in it; None if it cannot."""
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
@@ -251,16 +244,12 @@ class ClientHalf:
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         """Return this client's vector in a form in which it may leave the site.
 
-        The ticket has what the coordinator's half told, the number of the ``sum``, and as ``term`` what this
-        vector is (:class:`tacit.core.claims.Term`).
+        The ticket has what the coordinator's half told, the ``sum``'s number, and as ``term`` what this is.
         """
         raise TypeError(f"{type(self).__name__} must say how a vector is protected")
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a protected total; only meaningful digits leave.
-
-        Where the protection ``proves`` totals of this layout, ``claim`` in it says what it is the sum of.
-        """
+        """Open a protected total; if totals of this layout prove themselves, it has its ``claim``."""
         raise TypeError(f"{type(self).__name__} does not open totals at the clients")
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:

@@ -23,12 +23,7 @@ MOST_SETS = 5_000  # of three owners or more
 
 
 def left_alone(totals: Sequence[AbstractSet[Piece]], least: int) -> frozenset[str]:
-    """Return fewer owners than ``least`` of whom the last total shows more than those before did; or none.
-
-    >>> abc, whole, seven = ({(name, 0) for name in names} for names in ("abc", "abcdef", "defg"))
-    >>> sorted(left_alone([abc, whole, seven], 3)), sorted(left_alone([abc, whole], 3))
-    (['g'], [])
-    """
+    """Return fewer owners than ``least`` of whom the last total shows more than those before did; or none."""
     groups = list(_groups(totals))
     matrix = np.array([members for members, _ in groups], dtype=np.float64).T  # total × group
     owners = [frozenset(clients) for _, clients in groups]

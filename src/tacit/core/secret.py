@@ -8,14 +8,6 @@ class Secret:
     """A key or seed that refuses to be encoded, printed, copied or iterated.
 
     Only :meth:`reveal` gives the value, so every use of a secret can be found by that word.
-
-    >>> key = Secret(b"sixteen byte key")
-    >>> key
-    Secret(hidden)
-    >>> f"{key}"
-    'Secret(hidden)'
-    >>> len(key.reveal())
-    16
     """
 
     __slots__ = ("_value",)

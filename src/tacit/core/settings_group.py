@@ -22,11 +22,10 @@ Rule = tuple[str, bool, str]  # name of a setting, whether its value will do, wh
 class SettingsGroup:
     """Base of settings groups: frozen dataclasses, each setting described under ``Parameters``.
 
-    A component that has a group names it as a field with a default. ``prefix`` stands before the names of
-    the group's settings wherever they are flat.
+    A component that has a group names it as a field with a default.
     """
 
-    prefix: ClassVar[str] = ""
+    prefix: ClassVar[str] = ""  # before the names of the group's settings wherever they are flat
 
     def __post_init__(self) -> None:
         check_settings(self, type(self).__name__)
@@ -96,10 +95,7 @@ def check_rules(part: object, rules: Iterable[Rule], prefix: str = "") -> None:
 
 
 def check_settings(part: object, where: str) -> None:
-    """Refuse a setting that is none of the words its type allows, or should be a whole number.
-
-    So is a group that is not of the class that the manifest can carry for this component.
-    """
+    """Refuse a setting that is none of its type's words, or no whole number, and a group of another class."""
     kind: type = type(part)
     for name, allowed in _choices(kind).items():
         if (value := getattr(part, name)) not in allowed:

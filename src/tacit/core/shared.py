@@ -9,12 +9,7 @@ from tacit.core.message import Message
 
 
 class Shared(Mapping[str, Any]):
-    """Values that whoever opens totals holds, with the agreed schema; never changed in place.
-
-    >>> shared = Shared(None, {"round": 1})
-    >>> (shared | {"round": 2})["round"], shared["round"]
-    (2, 1)
-    """
+    """Values that whoever opens totals holds, with the agreed schema; never changed in place."""
 
     __slots__ = ("_digest", "_message", "schema")
 

@@ -173,9 +173,8 @@ def make_checkpoint(
 def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], int] | None:
     """Return a client's replica after a round that it has opened, which may be the one before the last.
 
-    With it come what the method counted by then, and the number of totals behind it. The client is asked for
-    nothing else: the last total would be opened out of turn. The experimenter's reading is no traffic of the
-    federation.
+    With it come what the method counted by then, and the number of totals behind it. The client is told
+    nothing new, or the last total would be opened out of turn.
     """
     transport, known = coordinator.link.transport, coordinator.link.briefing.known
     whole = [party for party in coordinator.parties if known.get(party) in coordinator.progress_at]

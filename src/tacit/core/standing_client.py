@@ -19,14 +19,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.claims import Term, name_of, piece_of, read_lines, read_standing_claim, standing_label
-from tacit.core.client import (
-    agreed_minimum,
-    layout_of,
-    manifest_of,
-    open_at_client,
-    protection_half,
-    view_of,
-)
+from tacit.core.client import layout_of, manifest_of, open_at_client, protection_half, view_of
 from tacit.core.contribution import check_counted, told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.fields import add_prefix, strip_prefix
@@ -206,7 +199,8 @@ def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[
 
 def open_standing_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Open the standing total, make a model of it, and show it to the experimenter if there is one."""
-    least, own = components.protection.min_contributions(agreed_minimum(party)), manifest_of(party).stands
+    manifest = manifest_of(party)
+    least, own = components.protection.min_contributions(manifest.min_clients), manifest.stands
     for place in (0, 1):
         _check_asked(components, message, place)
     clients, changed = read_integer(message, "clients"), read_integer(message, "changed")
@@ -228,7 +222,7 @@ def open_standing_total(party: Party, message: Message, components: Components, 
         party.state.update(add_prefix(MODEL, view_of(components, result)))
         inside = sorted(f"{client}:{piece}" for client, piece in pieces)
         party.cache[DONE] = {"did": "opened", "total": inside, "clients": clients}
-    shown = add_prefix("shared/", result) if manifest_of(party).experiment else {}
+    shown = add_prefix("shared/", result) if manifest.experiment else {}
     return Message(digest=told_digest(party, components, result), **shown)
 
 

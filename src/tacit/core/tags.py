@@ -14,12 +14,7 @@ FIELD = "$tag"
 
 
 def tag(key: Secret, *pieces: bytes) -> bytes:
-    """Compute the tag that authenticates byte strings, each with its length, so that none run together.
-
-    >>> key = Secret(b"k" * 32)
-    >>> tag(key, b"ab", b"c") == tag(key, b"a", b"bc")
-    False
-    """
+    """Compute the tag that authenticates byte strings, each with its length, so that none run together."""
     framed = b"".join(part for piece in pieces for part in (len(piece).to_bytes(8, "little"), piece))
     return hmac.digest(key.reveal(), framed, "sha256")[:16]
 

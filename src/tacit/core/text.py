@@ -10,11 +10,7 @@ LONGEST = 4096  # characters of a text that a party sends for people to read
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Replace what moves a cursor, turns the writing direction or ends a line, except for some characters.
-
-    >>> visible("\x1b[2Jall clients agree"), visible("a\nb", keep="\n")
-    ('�[2Jall clients agree', 'a\nb')
-    """
+    """Replace what moves a cursor, turns the writing direction or ends a line, except for some characters."""
     if text.isprintable():
         return text
     kept = keep + JOINERS

@@ -84,8 +84,7 @@ class Transport:
         """Ask parties for a step, stream the good replies and record the others in ``failures``.
 
         ``step`` is an address such as ``client.contribute``; ``call`` is what all are asked, ``jobs`` what
-        each of them alone is told, ``number`` that of the sum it belongs to. The ``briefing`` says
-        what parties have to be told before; ``aggregate`` that replies are totals over several clients.
+        each alone is told, ``number`` that of the sum, ``briefing`` what parties have to be told before.
         """
         with self._alone():
             self.serial += 1

@@ -45,10 +45,7 @@ def check_rows(table: Table, owner: str, missing: str) -> None:
 
 
 def introduce(table: Table, declared: Mapping[str, Any]) -> Message:
-    """Describe this party's data to the federation: columns, and vocabulary that is not declared.
-
-    A label or category that the declared ones do not have is refused.
-    """
+    """Describe this party's columns, and its vocabulary as far as it is not declared."""
     words: dict[str, Any] = {}
     if table.task == "classification":
         present = tuple(count_words(table.target, table.classes))

@@ -32,18 +32,7 @@ def to_table(
     notes: Sequence[str] = (),
     **choices: Any,
 ) -> Table:
-    """Sort the columns of an Arrow table as :func:`tacit.data.files.load` says.
-
-    ``choices`` are those of :class:`~tacit.data.reading.Reading`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> data = pa.table({"age": [31, 47], "sex": ["f", "m"], "ill": [1.0, 0.0]})
-    >>> table = to_table(data, "ward", target="ill")
-    >>> table.classes, table.values.tolist(), table.columns[1].categories
-    ((0, 1), [[31, 0], [47, 1]], ('f', 'm'))
-    """
+    """Sort the columns of an Arrow table as :func:`tacit.data.files.load` says, with its choices."""
     reading = from_plain(Reading, choices, name, "choice")
     if doubled := doubled_names(data.column_names):
         raise DataError(f"{name}: the column name '{doubled[0]}' is there more than once: rename the others")

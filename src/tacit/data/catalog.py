@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, nearest
 from tacit.data.table import Table, Task
 
 _BLOCK = 65_536  # rows that are hashed at a time: the float32 copy stays small
@@ -30,10 +29,8 @@ _BLOCK = 65_536  # rows that are hashed at a time: the float32 copy stays small
 class DataSet:
     """What the catalogue knows of one data set; empty where nobody has published it.
 
-    ``groups`` are columns that are neither feature nor target and not counted in ``features``; ``classes``
-    has the rows of each class, by the label as text. ``caution`` is what would spoil a result if it were
-    overlooked. ``archives`` are the SHA-256 of the files at ``urls``, in that order, ``original`` is their
-    format, a name in ``reproductions/_formats.py``, and ``size`` says how much there is to download.
+    ``features`` does not count ``groups``, which are neither feature nor target; ``caution`` is what would
+    spoil a result if it were overlooked.
     """
 
     name: str
@@ -46,15 +43,15 @@ class DataSet:
     notes: str = ""
     caution: str = ""
     task: Task = "classification"
-    classes: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)  # the rows of each, by the label as text
     targets: tuple[str, ...] = ("target",)
     groups: tuple[str, ...] = ()
     sha256: str = ""
     content: str = ""
     urls: tuple[str, ...] = ()
-    archives: tuple[str, ...] = ()
-    original: str = ""
-    size: str = ""
+    archives: tuple[str, ...] = ()  # SHA-256 of the files at these addresses
+    original: str = ""  # their format, a name in reproductions/_formats.py
+    size: str = ""  # how much there is to download
 
     @property
     def downloadable(self) -> bool:
@@ -64,28 +61,13 @@ class DataSet:
 
 @cache
 def catalog() -> Mapping[str, DataSet]:
-    """Read all entries, by name.
-
-    >>> catalog()["dry_bean"].rows
-    13611
-    """
+    """Read all entries, by name."""
     text = resources.files("tacit.data").joinpath("catalog.toml").read_text(encoding="utf-8")
     found = {}
     for name, facts in tomllib.loads(text).items():
         frozen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
         found[name] = DataSet(name, **frozen)
     return MappingProxyType(found)
-
-
-def entry(name: str) -> DataSet:
-    """Look one entry up.
-
-    >>> entry("optdigits").groups
-    ('split',)
-    """
-    if name not in catalog():
-        raise ConfigError(f"no data set '{name}' in the catalogue: {nearest(name, catalog())}")
-    return catalog()[name]
 
 
 def file_digest(path: Path) -> str:
@@ -106,13 +88,6 @@ def content_digest(table: Table) -> str:
     SHA-256 over the column names and kinds, all values row by row as little-endian float32 (missing
     as one fixed NaN, categories as their rank in the sorted vocabulary in use), the vocabularies,
     the targets, and the groups.
-
-    Examples
-    --------
-    >>> small = Table.of(np.array([[1, 2], [3, 4]], dtype=np.uint8), ["a", "b"])
-    >>> large = Table.of([[1.0, 2.0], [3.0, 4.0]], ["a", "b"])
-    >>> content_digest(small) == content_digest(large)
-    True
     """
     digest = hashlib.sha256()
     ranks: dict[int, NDArray[np.float32]] = {}

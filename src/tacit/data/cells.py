@@ -52,26 +52,19 @@ def layout(schema: Schema) -> Layout:
 
 
 def count(table: Table, schema: Schema, aside: int = 0) -> dict[str, Any]:
-    """Return a client's counts, each at most the least count.
+    """Return the counts of a client that keeps so many rows ``aside``, each at most the least count.
 
-    It keeps so many rows ``aside``. The least number of rows is twice the least count: with fewer no column
-    can be told from a constant one.
+    The least number of rows is twice that: with fewer no column can be told from a constant one.
     """
     least = schema.min_count
     found: dict[str, Any] = {"rows": min(table.rows, 2 * least), "aside": min(aside, least)}
     if schema.task == "classification":
         classes = np.bincount(schema.labels(table), minlength=len(schema.classes))
         found["classes"] = np.minimum(classes, least)
-    categories = [
-        # The code of a missing category is -1, and its count comes last.
-        np.bincount(
-            schema.codes(table, index) % (len(column.categories) + 1), minlength=len(column.categories) + 1
-        )
-        for index, column in enumerate(schema.columns)
-        if column.kind == "category"
-    ]
-    if categories:
-        found["categories"] = np.minimum(np.concatenate(categories), least)
+    sizes = {i: len(one.categories) + 1 for i, one in enumerate(schema.columns) if one.kind == "category"}
+    if sizes:  # the code of a missing category is -1, and its count comes last
+        counts = [np.bincount(schema.codes(table, i) % size, minlength=size) for i, size in sizes.items()]
+        found["categories"] = np.minimum(np.concatenate(counts), least)
     chosen = [index for index, column in enumerate(schema.columns) if column.kind == "number"]
     numbers = table.values if len(chosen) == len(schema.columns) else table.values[:, chosen]
     if schema.task == "regression":
@@ -84,8 +77,7 @@ def count(table: Table, schema: Schema, aside: int = 0) -> dict[str, Any]:
 def _count_marks(values: NDArray[Any], least: int) -> Counts:
     """Return for each column and mark how many rows say no and yes, at most the least count.
 
-    A column that has enough rows on both sides of one mark says so of all of them: it tells nothing else
-    then, and its other rows need not be looked at.
+    A column with enough rows on both sides of one mark says so of all: its other rows need no look.
     """
     found = np.zeros((values.shape[1], 1 + BITS, 2), dtype=np.int64)
     open_columns = np.arange(values.shape[1])
@@ -235,7 +227,6 @@ class Cells:
         return (counts > 0) & (counts < self.least)
 
     def _varies(self) -> NDArray[np.bool_]:
-        """Return for each column of numbers whether enough rows differ from enough others."""
         return _both_reach(self.marks, self.least)
 
     def _all_zero(self) -> NDArray[np.bool_]:

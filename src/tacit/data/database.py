@@ -21,11 +21,7 @@ _HARMLESS = re.compile(
 
 
 def is_database(source: str | Path) -> bool:
-    """Return whether this is the address of a database.
-
-    >>> is_database("postgresql://localhost/ward"), is_database("ward.csv")
-    (True, False)
-    """
+    """Return whether this is the address of a database."""
     return str(source).startswith(SCHEMES)
 
 

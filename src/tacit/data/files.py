@@ -73,11 +73,9 @@ def load(
         as integers or as floats) are classes; anything else is a quantity.
     groups : list of str, optional
         Columns of a file that are neither feature nor target: ``split`` and ``subject`` if not given.
-    repeat : int
-        Use every row this many times.
-    rows : int, optional
-        Take this many rows, at random by ``seed`` and in the file's order. For a synthetic set, its size.
-    seed : int
+    repeat, rows, seed : int
+        Use every row so many times, then take so many rows, at random by the seed and in the file's order; of
+        a synthetic set ``rows`` is the size.
     called : str
         What messages call a DataFrame.
     **choices
@@ -89,9 +87,6 @@ def load(
     >>> table = load("iris", rows=30)
     >>> table.rows, table.classes
     (30, ('setosa', 'versicolor', 'virginica'))
-    >>> load("irsi")
-    Traceback (most recent call last):
-    tacit.core.errors.ConfigError: no data set 'irsi': did you mean 'iris'? ...
     """
     if task is not None and task not in get_args(Task):
         raise ConfigError(f"task is '{task}': {nearest(str(task), get_args(Task))}")
@@ -139,11 +134,7 @@ def _check_known(name: str, said: Mapping[str, Any]) -> None:
 
 
 def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Path] | None:
-    """Return the files of a list or a folder, each under the name of its client; None of a single source.
-
-    >>> list_parts(["north.csv", "south.csv"]), list_parts("iris")
-    ({'north': 'north.csv', 'south': 'south.csv'}, None)
-    """
+    """Return the files of a list or a folder, each under the name of its client; None of a single source."""
     paths: Sequence[str | Path]
     if isinstance(source, str | Path):
         folder = Path(source).expanduser()
@@ -216,11 +207,7 @@ def absolute(source: str, folder: Path = Path()) -> str:
 
 
 def is_path(name_or_path: str | Path) -> bool:
-    """Return whether this is meant as a path and not as a name.
-
-    >>> is_path("adult"), is_path("adult.csv"), is_path("mine/adult")
-    (False, True, True)
-    """
+    """Return whether this is meant as a path and not as a name."""
     text = str(name_or_path)
     return isinstance(name_or_path, Path) or is_data(text) or any(mark in text for mark in {os.sep, "/"})
 
@@ -239,11 +226,7 @@ def folders() -> list[Path]:
 
 
 def available() -> list[Known]:
-    """List every name that :func:`load` knows, and where each comes from.
-
-    >>> [known.kind for known in available() if known.name == "digits"]
-    ['built-in']
-    """
+    """List every name that :func:`load` knows, and where each comes from."""
     found = {name: Known(name, "built-in", "scikit-learn", title) for name, title in BUILT_IN.items()}
     for name, shape in synthetic.SHAPES.items():
         title = f"SYNTHETIC, {shape.rows:,} × {shape.features}, in the size of {shape.like}"

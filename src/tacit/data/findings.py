@@ -58,14 +58,7 @@ class Finding:
 
 
 def look(table: Table, *, missing: str = "refuse") -> list[Finding]:
-    """Return all findings on a table, errors first.
-
-    ``missing`` is how the run treats missing numbers.
-
-    >>> table = Table.of([[1.0, 5.0], [2.0, 5.0], [-999.0, 5.0], [-999.0, 5.0]], ["no", "no", "yes", "yes"])
-    >>> [(found.severity, found.kind, found.column) for found in look(table)]
-    [('warning', 'sentinel', 'x0'), ('info', 'constant', 'x1'), ('info', 'task', 'target')]
-    """
+    """Return all findings on a table, errors first; ``missing`` is how the run treats missing numbers."""
     return sorted(_all(table, missing), key=lambda found: ("error", "warning", "info").index(found.severity))
 
 
@@ -137,10 +130,7 @@ def _in_categories(table: Table, index: int) -> Iterator[Finding]:
 
 
 def _in_words(name: str, words: tuple[str, ...], rows: int) -> Iterator[Finding]:
-    """Yield why words are no categories, if so: numbers, dates, identifiers, free text.
-
-    All of them would be told to other parties, and be in the model.
-    """
+    """Yield why words, which would leave, are no categories: numbers, dates, identifiers, free text."""
     way_out = f"drop it (--drop {name}), correct it, or declare its categories"
     if found := _misread(words):
         yield Finding("error", found[0], name, f"{found[1]}, or choose it with --categorical {name}")
@@ -260,13 +250,7 @@ def look_at_balance(name: str, counts: Mapping[Label, int]) -> Iterator[Finding]
 
 
 def label_conflict(labels: Collection[Label]) -> str | None:
-    """Return what is wrong if labels are written in more than one way: 0 and 1 here, no and yes there.
-
-    >>> label_conflict([0, 1, "no", "yes"])
-    'is written in more than one way, 0/1 and no/yes, so there are more classes than meant: agree on one'
-    >>> label_conflict(["low", "high"]) is None
-    True
-    """
+    """Return what is wrong if labels are written in more than one way: 0 and 1 here, no and yes there."""
     words = {_folded(str(label)) for label in labels}
     ways = ["/".join(sorted(coding)) for coding in CODINGS if coding & words]
     if len(words) < len(labels):

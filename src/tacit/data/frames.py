@@ -1,7 +1,7 @@
 """DataFrames of any library as Arrow tables, and their columns by name.
 
-pandas, Polars, DuckDB and Arrow itself hand over their columns by the Arrow PyCapsule interface, older ones
-by the dataframe interchange protocol: none has to be installed, and none is imported here.
+pandas, Polars, DuckDB and Arrow itself hand over their columns by the Arrow PyCapsule interface: none has to
+be installed, and none is imported here.
 """
 
 import re
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.component import from_plain
 from tacit.core.errors import DataError, nearest
 from tacit.data.reading import PERIODS, Reading, convert
 from tacit.data.table import Column, some
@@ -20,27 +19,17 @@ Piece = NDArray[np.float64] | list[str | None]  # a column: of numbers, or of wo
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether this is a DataFrame, of whichever library.
-
-    >>> import pyarrow as pa
-    >>> is_frame(pa.table({"age": [31]})), is_frame([[31]])
-    (True, False)
-    """
-    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
+    """Return whether this is a DataFrame, of whichever library."""
+    return hasattr(data, "__arrow_c_stream__")
 
 
 def to_arrow(data: Any, name: str) -> Any:
     """Return a DataFrame as an Arrow table; the index of a pandas frame is no column."""
     import pyarrow as pa
-    from pyarrow import interchange
 
     try:
-        if any(base.__module__.split(".")[0] == "pandas" for base in type(data).__mro__):
-            found = pa.Table.from_pandas(data, preserve_index=False)
-        elif hasattr(data, "__arrow_c_stream__"):
-            found = pa.table(data)
-        else:
-            found = interchange.from_dataframe(data)
+        of_pandas = any(base.__module__.split(".")[0] == "pandas" for base in type(data).__mro__)
+        found = pa.Table.from_pandas(data, preserve_index=False) if of_pandas else pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError, AttributeError) as error:
         column = re.search(r"for column (.*) with type", str(error.args[-1] if error.args else ""))
         where = f"column '{column[1]}' of {name}" if column else f"{name} is a {type(data).__name__} that"
@@ -69,22 +58,15 @@ def columns_by_name(
 
     Columns in ``beside`` may be there as well; any other is refused, as one that is missing is.
     """
-    data = _dated(data, [column.name for column in columns], name)
-    check_names(data.column_names, columns, beside, name)
-    return [_piece(data[column.name], column) for column in columns]
-
-
-def _dated(data: Any, wanted: Sequence[str], name: str) -> Any:
-    """Return the table with its dates as numbers of days, and what comes round in them if it is wanted."""
     import pyarrow as pa
 
+    wanted = {column.name for column in columns}
     kinds = zip(data.column_names, data.schema.types, strict=True)
-    dates = tuple(word for word, kind in kinds if pa.types.is_temporal(kind) and word in wanted)
-    if not dates:
-        return data
-    cyclic = tuple(part for part in PERIODS if any(f"{day} ({part}, sine)" in wanted for day in dates))
-    reading = from_plain(Reading, {"date": dates, "cyclic": cyclic or None}, name, "choice")
-    return convert(data, reading, name)
+    if dates := tuple(word for word, kind in kinds if pa.types.is_temporal(kind) and word in wanted):
+        cyclic: Any = tuple(part for part in PERIODS if wanted & {f"{day} ({part}, sine)" for day in dates})
+        data = convert(data, Reading(date=dates, cyclic=cyclic), name)
+    check_names(data.column_names, columns, beside, name)
+    return [_piece(data[column.name], column) for column in columns]
 
 
 def check_names(
@@ -104,11 +86,11 @@ def check_names(
 def _piece(values: Any, column: Column) -> Piece:
     import pyarrow as pa
 
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if column.kind == "category":
         return list(words_of(values.to_pylist()))
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-    if not any(fits(kind) for fits in numeric):
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    types = pa.types
+    if not any(fits(kind) for fits in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
         raise DataError(f"column '{column.name}' holds {kind}: the model was trained with numbers")
     numbers: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers

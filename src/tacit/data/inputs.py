@@ -74,7 +74,6 @@ class Recoding:
         return X
 
     def _column(self, table: Table, index: int, lenient: bool) -> Matrix:
-        """Return the features of one column: a number, or a category as one-hot."""
         if self.schema.columns[index].kind == "number":
             return np.asarray(table.values[:, index], dtype=np.float64)[:, None]
         codes = self._codes(table, index, lenient)
@@ -174,17 +173,13 @@ class Inputs:
         return self.schema.table_of(rows, self.recoding.unseen)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
-        """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing.
-
-        A category that nobody agreed on is refused or, if ``lenient``, counts as "other", else as missing.
-        """
+        """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing."""
         return self.recoding.columns(self.schema.arrange(table), lenient=lenient)
 
     def matrix(self, table: Table, *, lenient: bool = False, bias: bool = False) -> Matrix:
-        """Return prepared rows; refuse infinite values, and missing ones unless there is a fill value.
+        """Return prepared rows, behind a ``bias`` of one; refuse what is infinite, or missing without fill.
 
-        ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for a missing
-        one; ``bias`` puts a one first.
+        ``lenient`` takes a category that nobody agreed on for "other" or, if there is none, for missing.
         """
         table, as_stored = self.schema.arrange(table), self.schema.numeric and "cells" not in self.values
         raw = table.values if as_stored else self.recoding.encode(table, lenient=lenient)
@@ -223,9 +218,6 @@ def shorten_rows(X: Matrix, longest: float) -> Matrix:
     """Return the rows, those that are longer than ``longest`` shortened to it.
 
     A row without a finite length becomes one of zeros: if it spoiled a sum, the failure would tell of it.
-
-    >>> shorten_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(9).tolist()
-    [[0.6, 0.8], [0.3, 0.4]]
     """
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(X, axis=1, keepdims=True)

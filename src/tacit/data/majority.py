@@ -45,11 +45,7 @@ def majority_counts(sizes: Counts, totals: Counts, share: float, each: int) -> C
 
 
 def even(total: int, parts: int) -> Counts:
-    """Cut a number into parts that differ by at most one.
-
-    >>> even(7, 3).tolist()
-    [3, 2, 2]
-    """
+    """Cut a number into parts that differ by at most one."""
     return np.full(parts, total // parts, dtype=np.int64) + (np.arange(parts) < total % parts)
 
 
@@ -86,13 +82,11 @@ def _ratio(wanted: Shares, found: Shares) -> Shares:
 
 
 def _rounded(fitted: Shares, own: NDArray[np.bool_], rows: Counts, columns: Counts) -> Counts:
-    """Round to whole numbers with exactly these margins, own cells staying 0 as long as that is possible."""
+    """Round to whole numbers with exactly these margins; own cells stay 0 but for what else has no place."""
     cells = np.floor(fitted + 1e-9).astype(np.int64)
     rows, columns = rows - cells.sum(axis=1), columns - cells.sum(axis=0)
     _spread(cells, np.where(own, -1.0, fitted - cells), rows, columns)
-    for client in np.flatnonzero(rows):
-        _swap(cells, own, rows, columns, int(client))
-    for client in np.flatnonzero(rows):  # last resort: a majority class takes more than its share
+    for client in np.flatnonzero(rows):  # what is left goes to majority classes beyond their share
         for group in np.flatnonzero(columns):
             moved = min(rows[client], columns[group])
             cells[client, group] += moved
@@ -118,21 +112,3 @@ def _spread(cells: Counts, fractions: Shares, rows: Counts, columns: Counts) -> 
             columns[group] -= given.sum()
         if columns.sum() == before:
             return
-
-
-def _swap(cells: Counts, own: NDArray[np.bool_], rows: Counts, columns: Counts, client: int) -> None:
-    """Give a client rows of other classes out of a third client's, which takes the leftover class instead."""
-    for group in np.flatnonzero(columns):
-        while rows[client] and columns[group]:
-            # The third client may give what is not its own majority, and may take this class.
-            lend = np.where(own | own[client] | own[:, [group]], 0, cells)
-            lend[client] = 0
-            third, other = np.unravel_index(int(lend.argmax()), lend.shape)
-            moved = min(lend[third, other], rows[client], columns[group])
-            if not moved:
-                break
-            cells[client, other] += moved
-            cells[third, other] -= moved
-            cells[third, group] += moved
-            rows[client] -= moved
-            columns[group] -= moved

@@ -79,15 +79,7 @@ class NoisyScale:
 
     @apply
     def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
-        """Keep the bounds of each column, the same number twice if only noise or zeros are seen in it.
-
-        >>> shared = Shared(Schema((), "regression", (), ("y",)), {})
-        >>> counts = np.zeros((1, INTERVALS))
-        >>> counts[0, ZERO + 13] = 100.0  # between 1 and 4
-        >>> found = NoisyScale().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=5.0), shared)
-        >>> found["low"].tolist(), found["high"].tolist()
-        ([1.0], [4.0])
-        """
+        """Keep the bounds of each column, the same number twice if only noise or zeros are seen in it."""
         seen = total["magnitudes"] > SURE * total.noise
         varies = seen.any(axis=1) & (seen.sum(axis=1) > seen[:, ZERO])
         low = EDGES[np.argmax(seen, axis=1)]
@@ -108,10 +100,7 @@ class NoisyScale:
 
     @apply
     def apply_noisy_moments(self, total: Total, shared: Shared) -> Shared:
-        """Derive centre and spread of every feature and target, as far as noise lets them be known.
-
-        Missing values count as the centre, if they are not refused.
-        """
+        """Derive centre and spread of every feature and target, as far as noise lets them be known."""
         schema, share = shared.schema, _share(_count_columns(shared.schema))
         middle, half = _middle(shared)
         count, first, second = total["moments"] / share
@@ -124,12 +113,13 @@ class NoisyScale:
         constant = (half == 0) | (variance == 0)
         centre, spread = middle + half * mean, np.where(constant, 1.0, half * np.sqrt(variance))
         places = _number_places(schema)
-        found = {
-            "centre": np.zeros(schema.features),
-            "spread": np.ones(schema.features),
-            "constant": np.zeros(schema.features, dtype=bool),
-        }
-        for name, value in (("centre", centre), ("spread", spread), ("constant", constant)):
+        found: dict[str, Any] = {}
+        for name, value, usual in (
+            ("centre", centre, 0.0),
+            ("spread", spread, 1.0),
+            ("constant", constant, False),
+        ):
+            found[name] = np.full(schema.features, usual)
             found[name][places] = value[: len(places)]
         if schema.task == "regression":
             found |= {"target_centre": centre[len(places) :], "target_spread": spread[len(places) :]}

@@ -46,9 +46,7 @@ def partition(
 ) -> Owner:
     """Divide the rows of a table among clients, and return the client of every row, from 0 on.
 
-    ``name`` is one of ``PARTITIONERS``, ``clients`` may be None for those of ``BY_VALUE``, and
-    ``options`` are the ``share`` of the majority classes, ``alpha`` of the Dirichlet distribution, or the
-    ``column``.
+    ``name`` is one of ``PARTITIONERS``, with its ``options``; ``clients`` may be None for ``BY_VALUE``.
 
     >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
     >>> partition(table, "label-sorted", 2).tolist()
@@ -64,11 +62,7 @@ def partition(
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """List the options of a partition with their defaults.
-
-    >>> options_of("majority-even")
-    {'share': 0.5}
-    """
+    """List the options of a partition with their defaults."""
     if name not in PARTITIONERS:
         raise ConfigError(f"unknown partition '{name}': {nearest(name, PARTITIONERS)}")
     return {option.name: option.default for option in PARTITIONERS[name].options}

@@ -63,20 +63,12 @@ class Schema:
         return table.arranged([column.name for column in self.columns])
 
     def codes(self, table: Table, index: int, *, lenient: bool = False) -> NDArray[np.int64]:
-        """Return the agreed codes of a table's categories in one column: -1 if missing.
-
-        One that nobody agreed on is refused or, if ``lenient``, has the code -2.
-        """
-        values = np.asarray(table.values[:, index], dtype=np.float64)
+        """Return agreed codes of a column's categories: -1 if missing; if ``lenient``, -2 if unknown."""
+        values, agreed = np.asarray(table.values[:, index], dtype=np.float64), self.columns[index]
         present = np.isfinite(values)
-        codes = np.full(len(values), ABSENT)
-        codes[present] = _translate(
-            values[present].astype(np.int64),
-            table.columns[index].categories,
-            self.columns[index].categories,
-            f"column '{self.columns[index].name}'",
-            lenient=lenient,
-        )
+        codes, known = np.full(len(values), ABSENT), values[present].astype(np.int64)
+        own, where = table.columns[index].categories, f"column '{agreed.name}'"
+        codes[present] = _translate(known, own, agreed.categories, where, lenient=lenient)
         return codes
 
     def labels(self, table: Table) -> NDArray[np.int64]:
@@ -111,8 +103,8 @@ class Schema:
                     raise DataError(f"column '{column.name}' holds text: give numbers") from None
             else:
                 encoded[:, index] = _places(piece, column, int(unseen[index]))
-        empty = np.zeros(len(encoded), dtype=np.int64)
-        target = empty if self.task == "classification" else empty[:, None].astype(np.float64)
+        of_classes = self.task == "classification"
+        target = np.zeros(len(encoded), dtype=np.int64) if of_classes else np.zeros((len(encoded), 1))
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
 
     def _by_name(self, table: Table) -> Table:

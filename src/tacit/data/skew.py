@@ -34,12 +34,7 @@ class Skew(NamedTuple):
 
 
 def skew(codes: NDArray[Any], owner: NDArray[Any], clients: int, classes: int) -> Skew:
-    """Measure the label skew of a partition, from the class and the client of every row.
-
-    >>> found = skew(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), clients=2, classes=2)
-    >>> found.counts.tolist(), found.gini.tolist(), found.entropy.tolist()
-    ([[2, 0], [1, 1]], [0.5, 0.0], [0.0, 1.0])
-    """
+    """Measure the label skew of a partition, from the class and the client of every row."""
     cells = owner.astype(np.int64) * classes + codes
     counts = np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
     rows = counts.sum(axis=1)

@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 import zlib
+from functools import reduce
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any, NamedTuple
@@ -21,27 +22,18 @@ _MISSING = [*(" " * width for width in range(9)), "NA", "N/A", "NaN", "nan", "NU
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
 _NUMBER, _FRACTION = re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), re.compile(r"\s*[+-]?\d+[.,]\d+\s*")
 _PARTED = r"[+-]?[1-9]\d{0,2}(\.\d{3})+$"  # 61.000 in a file of a country with decimal commas
-_TAG = re.compile(rb"""<(?:[\w.-]+:)?(row|c)(?=[\s/>])((?:[^>"']|"[^"]*"|'[^']*')*+)""")  # of a sheet
-_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]{0,4})(\d{0,9})["']""")
-_EMPTY_CELLS = 5_000_000  # that a sheet may have beside ten times those that are written: each takes memory
+_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]{0,3})(\d{1,7})["']""")  # of a row or cell, by its name
+_EMPTY_CELLS = 5_000_000  # that a sheet may have beside one for each byte: each takes memory
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
 def is_data(source: str | Path) -> bool:
-    """Return whether this ends as files of data do.
-
-    >>> is_data("mine.csv"), is_data("mine.csv.gz"), is_data("federation.toml")
-    (True, True, False)
-    """
+    """Return whether this ends as files of data do."""
     return str(source).lower().endswith(ENDINGS)
 
 
 def stem_of(source: str | Path) -> str:
-    """Return the name of a file without its ending, or of a database.
-
-    >>> stem_of("wards/north.csv.gz"), stem_of("postgresql://host/north?sslmode=require")
-    ('north', 'north')
-    """
+    """Return the name of a file without its ending, or of a database."""
     name = Path(urlsplit(str(source)).path if is_database(source) else source).name
     ending = next((end for end in (*ENDINGS, ".db", ".duckdb") if name.lower().endswith(end)), "")
     return name[: len(name) - len(ending)]
@@ -88,7 +80,7 @@ def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[li
         raise UnavailableError(f"reading {name} needs pip install 'tacit-fl[excel]'") from None
     raw = file.read()
     try:
-        check_extent(raw, name)
+        _check_extent(raw, name)
         book = CalamineWorkbook.from_filelike(io.BytesIO(raw))
         sheets = book.sheet_names
         if sheet is not None and sheet not in sheets:
@@ -100,7 +92,7 @@ def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[li
     return rows or [[]], f"{name}: sheet '{sheets[0]}', the first of {len(sheets)}" if several else ""
 
 
-def check_extent(raw: bytes, name: str) -> None:
+def _check_extent(raw: bytes, name: str) -> None:
     """Refuse an Excel file with a sheet of which nearly all is empty: its reader makes room for every cell.
 
     A sheet that has a cell in the last row and column is a few hundred bytes, and 17 thousand million cells.
@@ -108,48 +100,20 @@ def check_extent(raw: bytes, name: str) -> None:
     with zipfile.ZipFile(io.BytesIO(raw)) as book:
         if not any(part.startswith("xl/") for part in book.namelist()):
             raise zipfile.BadZipFile("it is of another program")
-        for part in book.namelist():
+        for part in book.infolist():
+            rows, columns, rest = 0, 0, b""
             with book.open(part) as file:
-                rows, columns, written = _extent(file)
-            if rows * columns > _EMPTY_CELLS + 10 * written:
-                extent = f"to row {rows:,} and column {columns:,}, {rows * columns:,} cells"
+                while chunk := file.read(_SAMPLE):
+                    for letters, digits in _PLACE.findall(rest + chunk):
+                        rows = max(rows, int(digits))
+                        columns = max(columns, reduce(lambda n, c: 26 * n + c - 64, letters.upper(), 0))
+                    rest = chunk[-32:]  # a place may go on in the next bytes
+            if rows * columns > _EMPTY_CELLS + part.file_size:
                 raise DataError(
-                    f"{name}: a sheet reaches {extent} of which {written:,} are written, and "
-                    f"{_EMPTY_CELLS:,} may be empty: delete the rows and columns after the last value, or "
+                    f"{name}: a sheet reaches to row {rows:,} and column {columns:,}, {rows * columns:,} "
+                    "cells, nearly all of them empty: delete the rows and columns after the last value, or "
                     "save it as CSV"
                 )
-
-
-def _extent(file: IO[bytes]) -> tuple[int, int, int]:
-    """Return the last row and column that a sheet names, and how many cells it writes."""
-    row = column = rows = columns = written = 0
-    rest = b""
-    while (chunk := file.read(_SAMPLE)) or rest:
-        # The last tag may go on in the next bytes.
-        whole, last, rest = (rest + chunk).rpartition(b"<") if chunk else (rest, b"", b"")
-        rest = last + rest
-        for tag, attributes in _TAG.findall(whole):
-            letters, digits = found.groups() if (found := _PLACE.search(attributes)) else (b"", b"")
-            if tag == b"row":
-                row, column = int(digits or row + 1), 0
-            else:
-                written += 1
-                column = _column_number(letters) or column + 1
-                row = int(digits or row)
-            rows, columns = max(rows, row), max(columns, column)
-    return rows, columns, written
-
-
-def _column_number(letters: bytes) -> int:
-    """Return the place of a column.
-
-    >>> _column_number(b"A"), _column_number(b"XFD")
-    (1, 16384)
-    """
-    number = 0
-    for letter in letters.upper():
-        number = 26 * number + letter - 64
-    return number
 
 
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:

@@ -46,25 +46,17 @@ def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
     """Generate one of ``SHAPES`` as a table of float32 values.
 
     The first ``rows`` are always the same for a seed; the classes' means and covariance do not depend on it.
-
-    >>> table = generate("synthetic-susy", rows=1000)
-    >>> table.values.shape, table.values.dtype, table.classes
-    ((1000, 18), dtype('float32'), (0, 1))
     """
     shape = SHAPES[name]
     total = shape.rows if rows is None else rows
-    distinct = -(-total // shape.repeat)
-    values = np.empty((total, shape.features), dtype=np.float32)
-    labels = np.empty(total, dtype=np.int64)
-    filled = 0
+    distinct, filled = -(-total // shape.repeat), 0
+    values, labels = np.empty((total, shape.features), dtype=np.float32), np.empty(total, dtype=np.int64)
     for block, classes in blocks(shape, distinct, seed):
-        values[filled : filled + len(block)] = block
-        labels[filled : filled + len(block)] = classes
-        filled += len(block)
+        place = slice(filled, filled + len(block))
+        values[place], labels[place], filled = block, classes, filled + len(block)
     for start in range(distinct, total, distinct):
         stop = min(start + distinct, total)
-        values[start:stop] = values[: stop - start]
-        labels[start:stop] = labels[: stop - start]
+        values[start:stop], labels[start:stop] = values[: stop - start], labels[: stop - start]
     columns = tuple(Column(f"f{index}", dtype="float32") for index in range(shape.features))
     return Table(name, columns, values, labels, "classification", (0, 1))
 
@@ -84,22 +76,14 @@ def blocks(shape: Shape, rows: int, seed: int) -> Iterator[tuple[NDArray[np.floa
 
 
 def bayes_accuracy(distance: float, prior: float) -> float:
-    """Return how often the best rule is right for two Gaussians with one covariance.
-
-    >>> round(bayes_accuracy(2.0, 0.5), 4)  # Φ(1)
-    0.8413
-    """
+    """Return how often the best rule is right for two Gaussians with one covariance."""
     normal = NormalDist()
     tilt = math.log(prior / (1 - prior)) / distance
     return prior * normal.cdf(distance / 2 + tilt) + (1 - prior) * normal.cdf(distance / 2 - tilt)
 
 
 def distance_for(accuracy: float, prior: float) -> float:
-    """Find the Mahalanobis distance at which the Bayes rule reaches an accuracy, by bisection.
-
-    >>> round(bayes_accuracy(distance_for(0.9, 0.28), 0.28), 6)
-    0.9
-    """
+    """Find the Mahalanobis distance at which the Bayes rule reaches an accuracy, by bisection."""
     low, high = 1e-3, 20.0
     for _ in range(80):
         middle = (low + high) / 2

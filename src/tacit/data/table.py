@@ -34,24 +34,6 @@ class Column:
 class Table(Shown):
     """Rows of features with their target.
 
-    Parameters
-    ----------
-    values : ndarray of shape (rows, columns)
-        Numbers as stored; categories as codes into ``Column.categories``; NaN is missing.
-    target : ndarray
-        Classification: int64 codes into ``classes``, shape (rows,). Regression: float64, shape
-        (rows, targets).
-    classes : tuple
-        The labels that the codes stand for; empty for regression.
-    groups : mapping of str to ndarray
-        Columns that are neither feature nor target, such as ``split`` or ``subject``.
-    chosen : tuple of str
-        Columns that somebody has said are categories: their words may look like numbers or identifiers.
-    notes : tuple of str
-        What whoever brought the rows should know of how they were read.
-
-    Examples
-    --------
     >>> table = Table.of([[1.0, 2.0], [3.0, 4.0]], ["no", "yes"])
     >>> table.rows, table.classes, table.target.tolist()
     (2, ('no', 'yes'), [0, 1])
@@ -59,14 +41,14 @@ class Table(Shown):
 
     name: str
     columns: tuple[Column, ...]
-    values: NDArray[Any]
-    target: NDArray[Any]
+    values: NDArray[Any]  # rows × columns: numbers as stored, codes of categories; NaN is missing
+    target: NDArray[Any]  # int64 codes into ``classes``, or float64 of shape (rows, targets)
     task: Task = "classification"
-    classes: tuple[Label, ...] = ()
+    classes: tuple[Label, ...] = ()  # empty for regression
     target_names: tuple[str, ...] = ("target",)
-    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    chosen: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # columns such as ``split``: no features
+    chosen: tuple[str, ...] = ()  # said to be categories: words may look like numbers or identifiers
+    notes: tuple[str, ...] = ()  # what whoever brought the rows should know of how they were read
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
@@ -109,8 +91,8 @@ class Table(Shown):
 
     def facts(self) -> dict[str, Any]:
         """Return size and task; no value, and no label."""
-        kinds = {"columns": len(self.columns), "task": self.task, "classes": len(self.classes) or None}
-        return {"name": self.name, "rows": self.rows, **kinds}
+        size = {"name": self.name, "rows": self.rows, "columns": len(self.columns)}
+        return {**size, "task": self.task, "classes": len(self.classes) or None}
 
     def take(self, rows: Any) -> Self:
         """Choose rows by index array, boolean mask or slice (a slice is a view)."""
@@ -167,12 +149,7 @@ def some(names: Sequence[Any]) -> str:
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Put the rows of tables with the same columns, in any order, into one, their vocabularies united.
-
-    >>> both = joined([Table.of([[1.0]], ["b"]), Table.of([[2.0]], ["a"])])
-    >>> both.classes, both.target.tolist()
-    (('a', 'b'), [1, 0])
-    """
+    """Put the rows of tables with the same columns, in any order, into one, their vocabularies united."""
     first = tables[0]
     tables = [table.arranged([column.name for column in first.columns]) for table in tables]
     for table in tables:

@@ -87,8 +87,7 @@ class WordSums:
     def read_letters(self, total: Total, shared: Shared) -> Shared:
         """Read the words of these buckets; those that cannot be read are counted.
 
-        No word is kept if a bucket has enough rows and nobody spells it: its client has left, or one made up
-        its counts, which would have rare words of all others spelt.
+        None is kept if nobody spells a bucket with enough rows: a client has left, or made up its counts.
         """
         holders = np.rint(total["holders"])[: len(_present(shared)), None]
         if not (holders > 0).all() and total.contributors == shared["counted"]:
