@@ -157,7 +157,6 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
 
 
 def _words(hint: Any) -> list[str]:
-    """Return the texts that a type allows by name: those of a Literal, also of an optional one."""
     if typing.get_origin(hint) is typing.Literal:
         return [word for word in typing.get_args(hint) if isinstance(word, str)]
     return [word for member in typing.get_args(hint) for word in _words(member)]
@@ -165,7 +164,6 @@ def _words(hint: Any) -> list[str]:
 
 @functools.cache
 def _descriptions(kind: type) -> dict[str, str]:
-    """Return the descriptions of the settings of a class; a base class describes its own."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         found |= _described(base.__doc__ or "")
@@ -173,7 +171,6 @@ def _descriptions(kind: type) -> dict[str, str]:
 
 
 def _described(docstring: str) -> dict[str, str]:
-    """Read the descriptions under the Parameters heading of a numpy-form docstring."""
     lines = inspect.cleandoc(docstring).split("\n")
     found, current = dict[str, str](), ""
     first = lines.index("Parameters") + 2 if "Parameters" in lines else len(lines)

@@ -84,7 +84,6 @@ class OpenedTotals:
         return self._announced != before and bool(self._unknown())
 
     def _unknown(self) -> list[tuple[Subject, Clients]]:
-        """Return of what was announced what has not been opened."""
         subjects, clients = self._announced or ((), frozenset())
         return [(subject, clients) for subject in subjects if clients not in self._opened.get(subject, ())]
 
@@ -204,7 +203,6 @@ def _pieces(clients: Clients) -> set[Piece]:
 
 
 def _describe(earlier: Clients, now: Clients) -> str:
-    """Say who left and who joined, and what can be done."""
     changes = {"missing": earlier - now, "new": now - earlier}
     told = ", ".join(f"{word}: {abbreviate(sorted(names))}" for word, names in changes.items() if names)
     return f"({told}). Run or resume with the same clients as before: a new run over these shows it as well"

@@ -80,7 +80,6 @@ def find_marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any],
 
 
 def _marked(part: object, kind: str) -> dict[str, Mark]:
-    """Return the marks of a kind in a part, by the names of its functions."""
     owner: Any = type(part)
     return {name: mark for name, mark in _marks_of(owner).items() if mark.kind == kind}
 

@@ -56,7 +56,6 @@ class Message(Mapping[str, Any]):
 
     @classmethod
     def _trusted(cls, fields: dict[str, Value]) -> Message:
-        """Wrap fields that are frozen already, without looking at them again."""
         message = cls.__new__(cls)
         message._fields = fields
         return message
@@ -213,7 +212,6 @@ def _name(entry: list[Any], previous: str) -> str:
 
 
 def _buffer_of(entry: list[Any], name: str, kind: Any) -> tuple[int, tuple[int, ...], np.dtype[Any] | None]:
-    """Return the length in bytes, shape and dtype that a header entry announces."""
     if kind == "array" and len(entry) == 4:
         dtype = values.DTYPES.get(entry[2]) if isinstance(entry[2], str) else None
         shape = entry[3]

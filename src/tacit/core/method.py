@@ -232,7 +232,6 @@ class Method(Component):
 
 
 def _own_score(counts: Mapping[str, Any]) -> tuple[str, float, float]:
-    """Return accuracy or R² of one party's counts, with its name and the number of rows."""
     if "confusion" in counts:
         rows = float(np.sum(counts["confusion"]))
         return "accuracy", rows, float(np.trace(counts["confusion"])) / max(rows, 1.0)

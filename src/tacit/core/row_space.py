@@ -46,7 +46,6 @@ def left_alone(totals: Sequence[AbstractSet[Piece]], least: int) -> frozenset[st
 
 
 def _basis(matrix: Matrix) -> Matrix:
-    """Orthonormal rows that span the same space."""
     _, values, rows = np.linalg.svd(matrix, full_matrices=False)
     found: Matrix = rows[values > values.max(initial=0.0) * 1e-10]
     return found

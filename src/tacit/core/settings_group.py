@@ -116,7 +116,6 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
-    """Return what each setting may be whose type is a Literal, or an optional one."""
     try:
         hints = _hints(kind)
     except NameError:  # a class of a notebook or a function, whose types have no names here

@@ -241,7 +241,6 @@ def restore_replica(party: Party, message: Message, components: Components, shar
 
 
 def _earlier_self(party: Party, attempt: int) -> Party:
-    """Return this site as it was in an earlier attempt, on the same schema."""
     run, known = manifest_of(party).run, attempts(party).get(attempt)
     if known is None:
         raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {run}")

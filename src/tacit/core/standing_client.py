@@ -86,7 +86,6 @@ def change_contribution(party: Party, message: Message, components: Components, 
 
 
 def _check_asked(components: Components, message: Mapping[str, Any], place: int) -> None:
-    """Refuse another contribution (place 0) or apply (1) than the method's own for a single sum."""
     standing, word = components.method.standing, ("contribution", "apply")[place]
     if message["component"] != "method" or standing is None or message[word] != standing[place]:
         raise StepError(f"'{message[word]}' is no {word} by which a standing federation learns")
@@ -167,7 +166,6 @@ def _same_columns(party: Party, shared: Shared) -> None:
 
 
 def _read_rows(message: Message) -> tuple[int, int] | None:
-    """Return the first row and the one after the last that are asked for; None for all."""
     if (rows := message.get("rows")) is None:
         return None
     if not isinstance(rows, tuple) or len(rows) != 2:

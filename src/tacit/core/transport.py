@@ -145,7 +145,6 @@ class Transport:
     def _job_writer(
         self, step: str, raw: bytes, exposure: Exposure
     ) -> Callable[[str, Mapping[str, Any]], bytes]:
-        """Return the function that encodes, tags and accounts for what one party alone is told."""
         digest = hashlib.sha256(raw).digest()
 
         def write(party: str, own: Mapping[str, Any]) -> bytes:
@@ -247,7 +246,6 @@ class Transport:
 
 
 def _is_of_data(failure: str) -> bool:
-    """Return whether a client failed since its rows cannot be learnt from."""
     return failure.partition(":")[0] in {kind.__name__ for kind in (DataError, SchemaError, TooLargeError)}
 
 

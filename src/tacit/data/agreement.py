@@ -121,7 +121,6 @@ def _read(columns: bytes, words: bytes) -> _Vocabulary:
 
 
 def _check_vocabulary(signature: _Signature, vocabulary: _Vocabulary) -> None:
-    """Refuse a vocabulary that is too large, or of columns that have none."""
     if odd := vocabulary.categories.keys() - {name for name, kind in signature.columns if kind == "category"}:
         raise SchemaError(f"categories of '{min(odd)[:80]}', which is no column of categories")
     if vocabulary.classes and signature.task == "regression":  # the schema would be another one for all
@@ -181,7 +180,6 @@ class Agreement:
         self._vocabularies.add(words)
 
     def _unite(self, vocabulary: _Vocabulary) -> None:
-        """Take a party's vocabulary to those of the others, if there is room."""
         classes = self._classes | set(vocabulary.classes)
         categories = {
             name: self._categories.get(name, set()) | set(v) for name, v in vocabulary.categories.items()
@@ -237,13 +235,11 @@ class Agreement:
 
 
 def _by_name(signature: bytes) -> bytes:
-    """Return a signature with its columns in the order of their names."""
     words = msgspec.json.decode(signature)
     return msgspec.json.encode({**words, "columns": sorted(words["columns"])})
 
 
 def _difference(parties: list[str], signature: bytes, common: bytes) -> str:
-    """Say in one sentence who differs from the rest, in which column, and how."""
     found, reference = msgspec.json.decode(signature), msgspec.json.decode(common)
     who = parties[0] + (f" (and {len(parties) - 1} more)" if len(parties) > 1 else "")
     ours, theirs = dict(found["columns"]), dict(reference["columns"])

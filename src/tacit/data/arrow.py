@@ -166,7 +166,6 @@ def _stack(pieces: list[NDArray[Any]]) -> NDArray[Any]:
 def _target(
     columns: list[Any], names: list[str], task: Task | None, table: str
 ) -> tuple[NDArray[Any], tuple[Label, ...]]:
-    """Return class codes with their labels, or quantities with no labels."""
     if len(columns) > 1 and task == "classification":
         raise ConfigError(
             f"{table}: {len(columns)} targets cannot be one class: name one, or task='regression'"

@@ -71,7 +71,6 @@ def read_query(source: str, query: str | None) -> Any:
 
 
 def _connect(address: str) -> Any:
-    """Open a database, for reading only where the driver knows that."""
     path = address.partition("://")[2].removeprefix("/")
     if not address.startswith("postgres") and not Path(path).is_file():
         raise UnavailableError(f"{address} cannot be opened, for there is no file {path}: give another")

@@ -111,7 +111,6 @@ def load(
 
 
 def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
-    """Load a data set, a file or a query whole."""
     if (name := str(source)) in BUILT_IN:
         _check_known(name, said)
         return _built_in(name)
@@ -126,7 +125,6 @@ def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
 
 
 def _check_known(name: str, said: Mapping[str, Any]) -> None:
-    """Refuse choices about a set that comes with its columns."""
     if odd := [
         key for key in said if said[key] is not None and (key, said[key]) != ("task", "classification")
     ]:
@@ -254,7 +252,6 @@ def _built_in(name: str) -> Table:
 
 
 def _choose(table: Table, repeat: int, rows: int | None, seed: int) -> Table:
-    """Repeat the rows, then keep some of them."""
     total = table.rows * repeat
     if rows is not None and rows > total:
         raise ConfigError(

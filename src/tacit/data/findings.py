@@ -172,7 +172,6 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _in_spelling(name: str, words: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield findings on categories that may be meant alike."""
     if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
         text = f"has {count} words for missing values, such as ? or n/a, as categories"
         yield Finding("warning", "missing", name, f"{text}: leave those cells empty")
@@ -218,7 +217,6 @@ def _in_numbers(name: str, values: NDArray[Any]) -> Iterator[Finding]:
 
 
 def _in_labels(table: Table) -> Iterator[Finding]:
-    """Yield why labels are no classes, if so."""
     labels, name = table.classes, table.target_names[0]
     words = tuple(label for label in labels if isinstance(label, str))
     if found := _misread(words):

@@ -133,7 +133,6 @@ def check(
 
 
 def _load_what_can_be(source: Any, data: Any, choices: dict[str, Any]) -> tuple[Table | None, list[Finding]]:
-    """Load a table without columns that cannot be read and rows without a target; return what was wrong."""
     unread: list[Finding] = []
     while True:
         try:
@@ -186,7 +185,6 @@ def _concluded(result: dict[str, Any], findings: Iterable[Finding]) -> dict[str,
 
 
 def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Describe each column: a number by its range, a category by how many there are."""
     found: list[dict[str, Any]] = []
     for index, column in enumerate(table.columns):
         facts: dict[str, Any] = {"name": column.name, "kind": column.kind}

@@ -67,7 +67,6 @@ def _fitted(
 
 
 def _proportional(cells: Shares, rows: Shares, columns: Shares, rounds: int = 200) -> Shares:
-    """Scale rows and columns in turn towards both margins; none ends above its margin."""
     for _ in range(rounds):
         cells = cells * _ratio(rows, cells.sum(axis=1))[:, None]
         found = cells.sum(axis=0)

@@ -47,13 +47,11 @@ def _number_places(schema: Schema) -> list[int]:
 
 
 def _count_columns(schema: Schema) -> int:
-    """Return the number of columns that are scaled, targets of a regression among them; at least 1."""
     targets = schema.outputs if schema.task == "regression" else 0
     return max(1, len(_number_places(schema)) + targets)
 
 
 def _values(table: Table, shared: Shared) -> Matrix:
-    """Return the columns that are scaled; one of zeros if there are none."""
     schema = shared.schema
     numbers = Inputs.of(shared).recoding.encode(table)[:, _number_places(schema)]
     if schema.task == "regression":
@@ -132,6 +130,5 @@ def _share(columns: int) -> Matrix:
 
 
 def _middle(shared: Shared) -> tuple[Matrix, Matrix]:
-    """Return the middle between each column's bounds, and how far they are from it."""
     low, high = shared["low"], shared["high"]
     return (low + high) / 2, (high - low) / 2

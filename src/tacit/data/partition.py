@@ -154,7 +154,6 @@ def _by_file(table: Table, clients: int, rng: np.random.Generator) -> Owner:
 
 
 def _classes(table: Table, name: str) -> tuple[NDArray[np.int64], Counts]:
-    """Return codes from 0 on of the classes that have rows, and how many rows each has."""
     if table.task != "classification":
         raise ConfigError(
             f"the partition '{name}' needs classes and {table.name} has none: use label-sorted or iid"
@@ -183,7 +182,6 @@ def _feed_empty(counts: Counts) -> None:
 
 
 def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) -> Owner:
-    """Draw from every class as many rows for every client as the counts say."""
     order = rng.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     clients, classes = counts.shape

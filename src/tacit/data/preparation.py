@@ -250,7 +250,6 @@ class Preparation(WordSums, NoisyScale, Component):
 
     @staticmethod
     def _known(shared: Shared) -> tuple[NDArray[np.int64], int]:
-        """Return the digits found so far, as image values, and how many there are."""
         nothing = np.zeros((2, shared.schema.features), dtype=np.int64)
         return shared.get("digits", nothing), shared.get("level", 0)
 

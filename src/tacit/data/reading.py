@@ -146,7 +146,6 @@ def _as_number(column: Any, name: str, reading: Reading, table: str) -> Any:
 
 
 def _date_columns(column: Any, name: str, reading: Reading, table: str) -> Iterator[tuple[str, Any]]:
-    """Yield the days since the start of 1970, and sine and cosine of what comes round."""
     import pyarrow as pa
 
     times, missing = _times(column, name, reading, table).cast(pa.int64()), column.is_null().to_numpy()

@@ -53,7 +53,6 @@ def read_source(source: str | Path, reading: Reading) -> tuple[Any, list[str]]:
 
 
 def _names(header: list[str], file: str) -> list[str]:
-    """Return names without spaces around them, and one for each column without; refuse a row of data."""
     if all(map(_NUMBER.fullmatch, header)) or any(map(_FRACTION.fullmatch, header)):
         raise DataError(f"{file} has numbers in its first row, which names the columns: add a row of names")
     return [word.strip() or f"column {place}" for place, word in enumerate(header, 1)]
@@ -117,7 +116,6 @@ def _check_extent(raw: bytes, name: str) -> None:
 
 
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:
-    """Read a sheet whose first row has the names of the columns; a column of mixed kinds becomes text."""
     import pyarrow as pa
 
     with path.open("rb") as file:
@@ -178,7 +176,6 @@ def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
 
 
 def _numbers(sample: bytes, dialect: Dialect) -> list[tuple[str, str]]:
-    """Return the cells of a sample that are numbers with a point or whole ones, each after its column."""
     text = codecs.getincrementaldecoder(dialect.encoding)().decode(sample).removeprefix("\ufeff")
     header, *rows = _cells(text, dialect.separator) or [[]]
     pairs = (pair for row in rows for pair in zip(header, row, strict=False))

@@ -127,7 +127,6 @@ def agree_on_words(coordinator: Coordinator) -> dict[str, Any]:
 
 
 def _vocabulary(schema: Schema, shared: Shared, least: int) -> dict[str, Any]:
-    """Sort what was read by column; who has rare words has the category "other" as well."""
     found: dict[int, list[Any]] = {}
     for index, word in map(msgspec.json.decode, _known(shared)):
         found.setdefault(index, []).append(word)
@@ -182,7 +181,6 @@ def _bucket(word: bytes, shared: Shared) -> int:
 
 
 def _present(shared: Shared) -> list[int]:
-    """Return the buckets whose words the present sum spells."""
     buckets: list[int] = shared["sought"][shared["spelt"] : shared["spelt"] + CELLS].tolist()
     return buckets
 
@@ -199,7 +197,6 @@ def _spell(word: bytes) -> NDArray[np.uint8]:
 
 
 def _read(letters: bytes) -> bytes | None:
-    """Return the word that these letters spell; None if they are those of several."""
     word = letters[:-CHECK].rstrip(b"\0")
     return word if hashlib.blake2b(word, digest_size=CHECK).digest() == letters[-CHECK:] else None
 
