@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.core.charge import Charge
 from tacit.core.errors import DataError, ProtectionError, QuorumError, UnavailableError
 from tacit.core.manifest import Components
+from tacit.core.party import Charge
 from tacit.crypto.accounting import Accountant, Release
 from tacit.data.preparation import Preparation
 from tacit.deploy.launch import encode_settings

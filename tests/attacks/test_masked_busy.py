@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from tacit.core.errors import ConfigError
-from tacit.core.numbers import MOST_CLIENTS
+from tacit.core.fields import MOST_CLIENTS
 from tacit.crypto import neighbours
 from tacit.protections.masked import Masked
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import QuorumError
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
+from tacit.core.fields import MOST_SUMMANDS, read_integer
 from tacit.core.pending_sum import PendingSum
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.share_round import ShareRound

@@ -782,7 +782,7 @@ def trained(protection, table_of, keys_once):
             self.events.subscribe(lambda number, event: world.told.append(event))
 
     federation = Federation.embedded(table_of(rows=60), clients=4, test=None, seed=3)
-    with remembering(world), keys_once(), mock.patch("tacit.core.contribution.protection_half", noting):
+    with remembering(world), keys_once(), mock.patch("tacit.core.client.protection_half", noting):
         with mock.patch("tacit.federation.Coordinator", Kept):
             world.training = federation.train(
                 FedHEONN(), protect=protection, transcript=lambda *received: world.heard.append(received)

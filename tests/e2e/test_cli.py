@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tacit.core.charge import Charge
+from tacit.core.party import Charge
 from tacit.engines.epsilon import EpsilonLedger
 from tests.e2e.conftest import MAIN
 from tests.quick import representatives

@@ -96,7 +96,7 @@ FAULTS = [
     Fault(
         "core",
         "core/contribution.py",
-        "if not manifest_of(party).experiment:",
+        "if not client.manifest_of(party).experiment:",
         "if False:",
         "a deployed site shows its replica",
     ),

@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.core.secret import Secret
 from tacit.deploy.backup import Facts, back_up, restore
 from tacit.deploy.connection import write_connection

@@ -13,10 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import tacit
-from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError
 from tacit.core.events import Noted
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.files import load
 from tacit.deploy.doctor import LEAST_FREE, examine

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from tacit import Federation, FedHEONN, Table
-from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, DataError, ProtectionError
 from tacit.core.events import BudgetSpent, Event, Events, Noted, TotalOpened
 from tacit.core.layout import Field, Layout
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.core.secret import Secret
 from tacit.core.shared import Shared, Total
 from tacit.crypto.accounting import LARGE_ORDERS, ORDERS, sigma_for

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.party import Charge
 from tacit.deploy import monitor
 from tacit.deploy.doctor import LEAST_FREE
 from tacit.deploy.logs import json_lines

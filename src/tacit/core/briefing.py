@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.core.claims import Roll
 from tacit.core.errors import MessageError
-from tacit.core.numbers import read_integer
+from tacit.core.fields import read_integer
 from tacit.core.shared import Shared
 
 

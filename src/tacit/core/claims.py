@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, MessageError, OpeningError
+from tacit.core.fields import MOST_CLIENTS
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_CLIENTS
 
 ROLL = "log/names/"  # fields that carry a stretch of the roll, by the place of its first name
 MOST_BYTES = 1 << 26  # of the roll, all its stretches together

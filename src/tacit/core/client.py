@@ -11,12 +11,11 @@ from tacit.core.briefing import read_log
 from tacit.core.claims import HISTORY, Claim, keep_roll, note_applied, read_claim, recent
 from tacit.core.differencing import subjects_of
 from tacit.core.errors import DifferencingError, OpeningError, StepError
-from tacit.core.fields import add_prefix, check_fields, strip_prefix
+from tacit.core.fields import add_prefix, check_fields, read_integer, strip_prefix
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest, check_reveals
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.own_record import check_own, check_settled, remember_own
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, Opener, Protection

@@ -54,14 +54,12 @@ class Component:
     def __new__(cls, *values: Any, **settings: Any) -> typing.Self:
         """Refuse settings that are in a group, and say how to write them."""
         known, moved = settings_of(cls), dict[str, list[str]]()
-        for name in settings.keys() & (known.keys() - groups_of(cls)):
+        for name in sorted(settings.keys() & (known.keys() - groups_of(cls))):
             if group := known[name].group:
                 word = f"{known[name].field.name}={settings[name]!r}"
                 moved.setdefault(f"{group}={known[name].owner.__name__}", []).append(word)
         if moved:
-            words = ", ".join(
-                f"{group}({', '.join(sorted(inner))})" for group, inner in sorted(moved.items())
-            )
+            words = ", ".join(f"{group}({', '.join(inner)})" for group, inner in sorted(moved.items()))
             raise ConfigError(f"{cls.__name__} has these settings in groups: write {cls.__name__}({words})")
         return super().__new__(cls)
 
@@ -151,9 +149,7 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
             way_out = nearest(value, words) if words and isinstance(value, str) else str(error)
             raise ConfigError(f"{where}: {what} {key} = {value!r}: {way_out}") from None
         grouped.get(found.group, values)[found.field.name] = fitting
-    for name, settings in grouped.items():
-        values[name] = dataclasses.replace(groups[name], **settings)
-    return kind(**values)
+    return kind(**values, **{name: dataclasses.replace(groups[name], **own) for name, own in grouped.items()})
 
 
 def _words(hint: Any) -> list[str]:

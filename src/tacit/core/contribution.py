@@ -7,24 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core import client
 from tacit.core.claims import Term, name_of, roll_fields
-from tacit.core.client import (
-    apply_entry,
-    initial_values,
-    keep_replica,
-    layout_of,
-    manifest_of,
-    open_at_client,
-    protection_half,
-    view_of,
-)
 from tacit.core.errors import ConfigError, OpeningError, ReplayError, TooLargeError
-from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.fields import add_prefix, read_integer, strip_prefix
 from tacit.core.layout import Layout
 from tacit.core.manifest import Components, Manifest
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.shared import Shared
 
@@ -36,10 +26,10 @@ def contribute(party: Party, message: Message, components: Components, shared: S
     part = getattr(components, message["component"])
     function, mark = find_marked(part, message["contribution"], "contribution")
     if mark.family != "cells":
-        check_counted(manifest_of(party), message["contribution"], shared)
-    layout = layout_of(part, message["contribution"], shared.schema, party.cache)
+        check_counted(client.manifest_of(party), message["contribution"], shared)
+    layout = client.layout_of(part, message["contribution"], shared.schema, party.cache)
     number, protection = read_integer(message, "sum", 1), components.protection
-    half = protection_half(party, components)
+    half = client.protection_half(party, components)
     half.check_layout(message["contribution"], layout)
     again = (protection.restarts or protection.adds_noise) and _is_again(party, message, number, shared)
     clear: Mapping[str, Any]
@@ -110,12 +100,12 @@ def disclose_total(party: Party, message: Message, components: Components, share
     """Open a total that is meant for the coordinator, and hand it over; others are refused by name."""
     part, name = getattr(components, message["component"]), message["contribution"]
     _, mark = find_marked(part, name, "contribution")
-    layout = layout_of(part, name, shared.schema, party.cache)
+    layout = client.layout_of(part, name, shared.schema, party.cache)
     if not mark.revealed or any(field.columns for field in layout.fields):
         raise OpeningError(f"totals of {name} are not for the coordinator: {party.id} does not disclose them")
     _disclose_once(party, message)
     # Opening rounds to the digits that mean something: the rest of a decryption tells of the key.
-    return Message(dict(open_at_client(party, components, shared.schema, message)))
+    return Message(dict(client.open_at_client(party, components, shared.schema, message)))
 
 
 def lead_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
@@ -124,9 +114,9 @@ def lead_total(party: Party, message: Message, components: Components, shared: S
     What it keeps to itself, such as histograms, goes into the next apply; all else is as it was told.
     """
     kept = strip_prefix(LEADER, party.state)
-    known = kept or initial_values(components, shared.schema, manifest_of(party))
+    known = kept or client.initial_values(components, shared.schema, client.manifest_of(party))
     before = Shared(shared.schema, {**known, **shared})
-    learnt = apply_entry(party, components, before, message)
+    learnt = client.apply_entry(party, components, before, message)
     for name in kept:
         del party.state[LEADER + name]
     party.state.update(add_prefix(LEADER, learnt))
@@ -148,19 +138,20 @@ def _disclose_once(party: Party, message: Message) -> None:
 
 def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
-    keep_replica(party, shared)
-    protection_half(party, components).discard_unused_keys()
-    return Message(digest=told_digest(party, components, view_of(components, shared)))
+    client.keep_replica(party, shared)
+    client.protection_half(party, components).discard_unused_keys()
+    return Message(digest=told_digest(party, components, client.view_of(components, shared)))
 
 
 def told_digest(party: Party, components: Components, values: Shared) -> str:
     """Return the digest of values that this party holds, as the coordinator may compare it with others'."""
-    digest = values.digest()
-    return digest if manifest_of(party).experiment else protection_half(party, components).conceal(digest)
+    if client.manifest_of(party).experiment:
+        return values.digest()
+    return client.protection_half(party, components).conceal(values.digest())
 
 
 def show_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Show the experimenter this party's replica; no deployed site does."""
-    if not manifest_of(party).experiment:
+    if not client.manifest_of(party).experiment:
         raise ConfigError(f"{party.id} shows its replica in experiments only: export the model at the site")
     return Message(add_prefix("shared/", shared))

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from tacit.core.errors import MessageError
 from tacit.core.message import Message
@@ -13,10 +15,7 @@ Job = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One party's answer to an ask, or why there is none.
-
-    ``inline`` says that the party's CPU time was spent on the coordinator's own thread.
-    """
+    """One party's answer to an ask, or why there is none."""
 
     party: str
     message: Message
@@ -24,16 +23,13 @@ class Reply:
     bytes_down: int
     bytes_up: int
     cpu_s: float = 0.0
-    inline: bool = False
+    inline: bool = False  # whether the party's CPU time was spent on the coordinator's own thread
 
 
 class Engine(Protocol):
-    """Holds the parties and carries encoded asks to them.
+    """Holds the parties and carries encoded asks to them."""
 
-    ``persistent`` says whether a party that enrols again finds what it knew in an earlier attempt at the run.
-    """
-
-    persistent: bool
+    persistent: bool  # whether a party that enrols again finds what it knew in an earlier attempt at the run
 
     def parties(self, role: str = "client") -> Sequence[str]:
         """Return the names of the parties of a role, in party order."""
@@ -65,16 +61,13 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
 
 def _checked(message: Message) -> float:
     """Check a reply for the fields that :func:`tacit.core.steps.perform` writes; return its CPU time."""
-    cpu = message.get("$cpu")
+    cpu, failure, notes = (message.get(name) for name in ("$cpu", "$failure", "$notes"))
     if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
         raise MessageError("reply without its CPU time")
-    if not isinstance(message.get("$failure", ""), str):
+    if not isinstance(failure, str | None):
         raise MessageError("reply whose failure is no text")
-    notes = message.get("$notes", ())
-    if not isinstance(notes, tuple) or not all(map(_is_note, notes)):
-        raise MessageError("reply whose notes are no texts with their levels")
+    try:
+        msgspec.convert(notes or (), tuple[tuple[str, str], ...])
+    except msgspec.ValidationError:
+        raise MessageError("reply whose notes are no texts with their levels") from None
     return cpu
-
-
-def _is_note(note: Any) -> bool:
-    return isinstance(note, tuple) and len(note) == 2 and all(isinstance(text, str) for text in note)

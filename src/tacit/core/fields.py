@@ -1,8 +1,8 @@
 """Fields of asks: what each of them has to be, checked before a step looks at it.
 
 An ask comes from outside. A field that holds something else than its name stands for is refused here, in one
-place, instead of in whatever line first stumbles over it. Numbers are checked once more where they are
-compared, with their limits (:mod:`tacit.core.numbers`).
+place, instead of in whatever line first stumbles over it. Whole numbers are checked once more where they are
+compared, with their limits (:func:`read_integer`).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import MessageError, MissingFieldError
-from tacit.core.numbers import MOST_CLIENTS
 from tacit.core.values import Blob
 
+MOST = 1 << 62  # no counter of a run comes near to it
+MOST_CLIENTS = 1 << 20  # of a federation; what is computed from their number takes memory for each
+MOST_SUMMANDS = 1 << 32  # contributions to one total
 Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is one
 PARTS = ("method", "preparation")
 PREFIXES = frozenset(("earlier", "ticket", "total", "protection"))
@@ -81,6 +83,23 @@ def check_fields(fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
             raise MessageError(
                 f"field '{name}' is a {type(value).__name__}, not {kind[0]}: this is no genuine message"
             )
+
+
+def read_integer(fields: Mapping[str, Any], name: str, least: int = 0, most: int = MOST) -> int:
+    """Return a whole number of a message, within limits that are part of what was agreed.
+
+    A check such as ``number <= last`` lets NaN pass, which is never less than anything, and True, which is 1.
+    Whoever compares a number that came by wire reads it here first.
+    """
+    value = fields.get(name)
+    if type(value) is not int:
+        raise MessageError(
+            f"'{name}' is {'missing' if value is None else f'a {type(value).__name__}'}, not a whole number: "
+            "this is no genuine message"
+        )
+    if not least <= value <= most:
+        raise MessageError(f"'{name}' is {value}, outside of {least} to {most}: this is no genuine message")
+    return value
 
 
 class Fields(dict[str, Any]):

@@ -122,10 +122,8 @@ class Manifest:
 def _check_plain(values: Mapping[str, Any]) -> None:
     """Refuse a manifest that came by wire and whose values are not what their names say."""
     for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
-        if type(values[name]) is not kind:
-            raise MessageError(
-                f"the manifest's {name} is a {type(values[name]).__name__}, not {kind.__name__}"
-            )
+        if (found := type(values[name])) is not kind:
+            raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")
     parts = values["components"]
     if not isinstance(parts, Mapping) or parts.keys() != {*Components._fields}:
         raise MessageError(f"a manifest names {', '.join(Components._fields)} as its components, each once")

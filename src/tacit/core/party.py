@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tacit.core.charge import Charge
 from tacit.core.errors import ConfigError, SecretError
 from tacit.core.events import Noted
 from tacit.core.message import Message
@@ -82,6 +81,18 @@ def no_identities(name: str) -> bytes:
 
 def _no_exchange_keys(name: str) -> tuple[Secret, bytes]:
     raise ConfigError(f"no preshared exchange key for {name}: the roster of this party must hold them")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Releases with noise that a party is about to make in a run, told before the noise is drawn."""
+
+    unit: str  # whose privacy it is: "row" or "client"
+    noise: float  # standard deviation of the discrete Gaussian over the L2 sensitivity
+    sampling: float  # probability with which a unit is part of a release
+    delta: float  # at which epsilon is told
+    releases: int  # that follow now
+    most: int  # that the agreed budget allows in the whole run
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -22,11 +22,10 @@ from tacit.core.claims import Term, name_of, piece_of, read_lines, read_standing
 from tacit.core.client import layout_of, manifest_of, open_at_client, protection_half, view_of
 from tacit.core.contribution import check_counted, told_digest
 from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
-from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.fields import add_prefix, read_integer, strip_prefix
 from tacit.core.manifest import Components
 from tacit.core.marks import find_marked
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.own_record import Pieces, check_pieces, remember_pieces
 from tacit.core.party import Party
 from tacit.core.protection import Vector

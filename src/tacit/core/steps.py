@@ -14,10 +14,9 @@ from tacit.core import client
 from tacit.core.client import Assemble
 from tacit.core.contribution import adopt_model, contribute, disclose_total, lead_total, show_model
 from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
-from tacit.core.fields import Kind, check_fields
+from tacit.core.fields import MOST, Kind, check_fields, read_integer
 from tacit.core.marks import find_marked
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.numbers import MOST, read_integer
 from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party
 from tacit.core.snapshot import restore_replica

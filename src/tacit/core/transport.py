@@ -16,14 +16,7 @@ from typing import Any
 
 from tacit.core.briefing import Briefing
 from tacit.core.engine import Engine, Reply
-from tacit.core.errors import (
-    DataError,
-    DataQuorumError,
-    ProtectionError,
-    QuorumError,
-    SchemaError,
-    TooLargeError,
-)
+from tacit.core.errors import DataError, DataQuorumError, ProtectionError, QuorumError
 from tacit.core.events import Events, Noted, Replied, WaveEnded, WaveStarted
 from tacit.core.exposure import COORDINATOR, Exposure
 from tacit.core.manifest import Manifest
@@ -246,7 +239,8 @@ class Transport:
 
 
 def _is_of_data(failure: str) -> bool:
-    return failure.partition(":")[0] in {kind.__name__ for kind in (DataError, SchemaError, TooLargeError)}
+    kinds: list[type] = [DataError, *DataError.__subclasses__()]
+    return failure.partition(":")[0] in {kind.__name__ for kind in kinds}
 
 
 class LazyJobs(Mapping[str, Mapping[str, Any]]):

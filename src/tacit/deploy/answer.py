@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tacit.core.charge import Charge
 from tacit.core.client import manifest_of
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, DataError, ProtectionError, TacitError
@@ -25,7 +24,7 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import strip_prefix
 from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.party import Party, identity_of
+from tacit.core.party import Charge, Party, identity_of
 from tacit.core.transport import ENROLMENT
 from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load

@@ -6,9 +6,9 @@ What the steps themselves check is in :mod:`tacit.core.standing_client`.
 from tacit.core.client import components_of, manifest_of
 from tacit.core.errors import ProtectionError
 from tacit.core.exposure import COORDINATOR
+from tacit.core.fields import read_integer
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.own_record import STANDING as OPENED
 from tacit.core.own_record import know_sites
 from tacit.core.party import Party

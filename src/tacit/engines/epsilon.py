@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.core.charge import Charge
 from tacit.core.errors import ProtectionError, UnavailableError
+from tacit.core.party import Charge
 from tacit.crypto.accounting import Accountant, Release
 
 PATIENCE = 60.0  # seconds to wait for another step of the same site

@@ -20,12 +20,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.charge import Charge
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.crypto.accounting import sigma_for

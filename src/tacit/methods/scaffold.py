@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.fields import read_integer
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution, step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules

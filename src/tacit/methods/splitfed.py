@@ -26,10 +26,9 @@ from tacit.core.claims import recent
 from tacit.core.client import manifest_of
 from tacit.core.errors import DataError, StepError
 from tacit.core.events import Noted
-from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.fields import add_prefix, read_integer, strip_prefix
 from tacit.core.marks import contribution, step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules

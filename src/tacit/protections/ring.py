@@ -22,12 +22,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from tacit.core.client import agreed_minimum, check_opening
 from tacit.core.errors import OpeningError, ProtectionError, QuorumError
-from tacit.core.fields import BLOB, BYTES, INTEGER, TEXT, Kind
+from tacit.core.fields import BLOB, BYTES, INTEGER, MOST_SUMMANDS, TEXT, Kind, read_integer
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises

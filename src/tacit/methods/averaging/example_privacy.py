@@ -20,12 +20,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.core.charge import Charge
 from tacit.core.client import manifest_of
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.crypto.accounting import Accountant, Release
 from tacit.crypto.noise import add_noise, flip_coins

@@ -17,12 +17,11 @@ from typing import Any, ClassVar, Literal
 
 from tacit.core.client import check_opening
 from tacit.core.errors import ProtectionError
-from tacit.core.fields import SHAPES, Kind
+from tacit.core.fields import MOST_SUMMANDS, SHAPES, Kind, read_integer
 from tacit.core.layout import Field, Layout
 from tacit.core.link import Link
 from tacit.core.marks import layouts_of
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises

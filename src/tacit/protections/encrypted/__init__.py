@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tacit.core.client import check_opening
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.core.fields import Kind
+from tacit.core.fields import MOST_SUMMANDS, Kind, read_integer
 from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises

@@ -14,11 +14,10 @@ import numpy as np
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
-from tacit.core.fields import add_prefix
+from tacit.core.fields import add_prefix, read_integer
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret

@@ -11,10 +11,9 @@ import numpy as np
 
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import OpeningError, ProtectionError
-from tacit.core.fields import add_prefix
+from tacit.core.fields import add_prefix, read_integer
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob

@@ -19,9 +19,9 @@ import numpy as np
 from tacit.core.claims import Claim, Term, recent
 from tacit.core.client import check_opening
 from tacit.core.errors import ProtectionError
+from tacit.core.fields import MOST_CLIENTS, read_integer
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_CLIENTS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.values import Blob

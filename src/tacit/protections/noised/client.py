@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.charge import Charge
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import ProtectionError
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.core.protection import ClientHalf, Vector
 from tacit.crypto.noise import clip_l2, discrete_gaussian
 from tacit.protections.noised.grid import ASKED, SUMS, NoiseSettings, overspent

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.client import check_opening
+from tacit.core.fields import MOST_SUMMANDS, read_integer
 from tacit.core.layout import Layout
 from tacit.core.message import Message
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.values import Blob

@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
-from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.fields import add_prefix, read_integer, strip_prefix
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from tacit.core.client import manifest_of
 from tacit.core.errors import FederationError, MessageError, OpeningError, ProtectionError
+from tacit.core.fields import read_integer
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from tacit.core.client import check_opening
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
+from tacit.core.fields import MOST_SUMMANDS, read_integer
 from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import DEFAULT_LIMIT, Message
-from tacit.core.numbers import MOST_SUMMANDS, read_integer
 from tacit.core.party import Party
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret

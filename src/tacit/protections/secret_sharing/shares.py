@@ -24,8 +24,8 @@ from typing import Any
 
 from tacit.core.client import agreed_minimum
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
+from tacit.core.fields import read_integer
 from tacit.core.link import Link
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises

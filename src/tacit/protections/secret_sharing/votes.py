@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import OpeningError, ProtectionError
-from tacit.core.fields import Fields
+from tacit.core.fields import Fields, read_integer
 from tacit.core.link import Link
 from tacit.core.marks import step
 from tacit.core.message import Message
-from tacit.core.numbers import read_integer
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
