@@ -507,7 +507,7 @@ def test_data_describe_and_check(tacit: Tacit, csv: Callable[..., Path]) -> None
     assert tacit("data", "check", "iris").code == 0
     broken = csv(line3="nan,1,2,1")
     said = tacit("data", "check", broken, "--json")
-    assert (said.code, said.json["ok"], said.json["missing"]) == (3, False, {"a": 1})
+    assert (said.code, said.json["ok"], said.json["columns"][0]["missing"]) == (3, False, 1)
     assert "column 'a'" in tacit("data", "check", broken).out
 
 

@@ -19,10 +19,7 @@ from tacit.core.shared import Shared
 class Briefing:
     """What the coordinator shares with the parties, and how far each of them is.
 
-    Parameters
-    ----------
-    view : callable
-        Returns what of the shared values the clients need.
+    ``view`` returns what of the shared values the clients need.
     """
 
     def __init__(self, view: Callable[[Shared], Shared]) -> None:
@@ -33,7 +30,7 @@ class Briefing:
         self.known: dict[str, int] = {}  # party -> log entries it has; absent: not told the schema
         self.roll = Roll()  # clients that are in totals which name their contributors
         self._view = view
-        self._initial: Shared | None = None
+        self.initial: Shared | None = None  # what the public seed gives, before anything is learnt
 
     def agree(self, schema: Any) -> None:
         """Settle the schema."""
@@ -41,12 +38,7 @@ class Briefing:
 
     def begin(self, shared: Shared) -> None:
         """Start from what the public seed gives, before anything is learnt."""
-        self.shared = self._initial = shared
-
-    @property
-    def starting(self) -> bool:
-        """Whether the shared values are those that the public seed gives."""
-        return self.shared is not None and self.shared is self._initial
+        self.shared = self.initial = shared
 
     def write(
         self, parties: Sequence[str], step: str

@@ -1,14 +1,13 @@
 """No differencing: totals that are opened must not differ by too few clients.
 
-A total over five clients hides each of them, and so does one over four; but whoever sees both and subtracts
-has the fifth client's part. That needs no two totals of the same contribution: the moments of a preparation
-and a Gram matrix both hold the number of rows and their sums. So contributions belong to *families*
-(:func:`tacit.core.marks.contribution`): all totals of one are compared with each other. What follows from a
-model that each round changes is compared only while that model is the same.
+Whoever sees a total over five clients and one over four of them subtracts, and has the fifth client's part;
+also of two contributions: the moments of a preparation and a Gram matrix both hold the number of rows and
+their sums. So contributions belong to *families* (:func:`tacit.core.marks.contribution`): all totals of one
+are compared with each other. What follows from a model that each round changes is compared only while that
+model is the same.
 
 A total opens if the clients in it are those of an earlier one, or differ from each by at least as many as a
-total must have, and no sum or difference of several shows fewer. Fresh totals over those that stayed are no
-way out: each of them differs from the earlier ones by the same client.
+total must have, and no sum or difference of several shows fewer.
 """
 
 from __future__ import annotations

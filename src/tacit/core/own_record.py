@@ -20,9 +20,9 @@ from tacit.core.row_space import left_alone
 
 Pieces = frozenset[tuple[str, int]]  # clients, and which piece of the rows of each
 
-STANDING = "standing/opened"  # field of a party's state: standing totals that were opened here, in order
-SITES = "standing/sites"  # field of a party's state: the identity that each site had when it was known first
-OPENED = "opened/"  # fields of a party's state: by subject, then by number
+# Fields of a party's state: standing totals that were opened here, in order; the identity that each site had
+# when it was known first; other totals, by subject, then by number.
+STANDING, SITES, OPENED = "standing/opened", "standing/sites", "opened/"
 
 
 def check_own(party: Party, what: str, subjects: Subjects, claim: Claim, least: int) -> None:
@@ -52,24 +52,25 @@ def check_pieces(party: Party, what: str, now: Pieces, least: int) -> None:
     What else was opened here, such as the founders' moments, is of the rows with which clients enrolled:
     of everybody's first piece.
     """
-    know_sites(party, {owner for owner, _ in now})
+    owners = frozenset(owner for owner, _ in now)
+    know_sites(party, owners)
     before = [frozenset((name, 1) for name in _read(party, names)) for names in _known(party, *ROWS)]
     before += _standing(party)
     if now in before:
         return
-    for earlier in before:
-        if (changed := len({owner for owner, _ in earlier ^ now})) < least:
-            raise DifferencingError(
-                f"{what}: this total would differ by {changed} client{'s' * (changed != 1)} from one that "
-                f"{party.id} opened before, and the difference would show them: at least {least} must have "
-                "come, gone or brought more",
-                frozenset(owner for owner, _ in now),
-            )
+    changed = min((len({owner for owner, _ in earlier ^ now}) for earlier in before), default=least)
+    if changed < least:
+        raise DifferencingError(
+            f"{what}: this total would differ by {changed} client{'s' * (changed != 1)} from one that "
+            f"{party.id} opened before, and the difference would show them: at least {least} must have come, "
+            "gone or brought more",
+            owners,
+        )
     if few := left_alone([*before, now], least):
         raise DifferencingError(
             f"{what}: added to and subtracted from those that {party.id} opened before, this total would "
             f"show {' and '.join(sorted(few))}: at least {least} must stay together",
-            frozenset(owner for owner, _ in now),
+            owners,
         )
 
 

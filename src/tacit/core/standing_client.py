@@ -167,10 +167,9 @@ def _same_columns(party: Party, shared: Shared) -> None:
 def _read_rows(message: Message) -> tuple[int, int] | None:
     if (rows := message.get("rows")) is None:
         return None
-    if not isinstance(rows, tuple) or len(rows) != 2:
-        raise MessageError(f"rows are a {type(rows).__name__}: give the first and the one after the last")
-    named = dict(zip(("first", "last"), rows, strict=True))
-    return read_integer(named, "first"), read_integer(named, "last")
+    if not isinstance(rows, tuple) or len(rows) != 2 or not all(type(place) is int for place in rows):
+        raise MessageError("rows are no two whole numbers: give the first and the one after the last")
+    return rows
 
 
 def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[str, Any]) -> None:

@@ -91,7 +91,7 @@ class Transport:
             told_to_all, told_to_one = briefing.write(parties, step) if briefing else ({}, lambda party: {})
             fields.update(told_to_all)
             raw = Message(fields).encode()
-            starting = briefing is not None and briefing.starting
+            starting = briefing is not None and bool(briefing.shared) and briefing.shared is briefing.initial
             exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
             if parties:
                 exposure.asked(self._role(parties[0]), fields, len(parties))

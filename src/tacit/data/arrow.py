@@ -34,7 +34,7 @@ def to_table(
 ) -> Table:
     """Sort the columns of an Arrow table as :func:`tacit.data.files.load` says, with its choices."""
     reading = from_plain(Reading, choices, name, "choice")
-    if doubled := doubled_names(data.column_names):
+    if doubled := sorted(word for word, times in Counter(data.column_names).items() if times > 1):
         raise DataError(f"{name}: the column name '{doubled[0]}' is there more than once: rename the others")
     if not data.num_rows:
         raise DataError(f"{name} has no rows: give a file with at least one")
@@ -63,11 +63,6 @@ def to_table(
         notes=tuple(notes),
         chosen=reading.categorical or (),
     )
-
-
-def doubled_names(names: Sequence[str]) -> list[str]:
-    """Return the names that more than one column has, in order."""
-    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def _targets(names: Sequence[str], target: str | Sequence[str] | None, table: str) -> list[str]:

@@ -1,13 +1,11 @@
 """Small cells: classes, categories and columns that few rows of the whole federation have.
 
 In a sum of products of features, such as XᵀX, the line of a category that one row has *is* that row. So, as
-statistics offices do, the federation counts before anything else is summed, in a protected sum of its own,
-how many rows have each class and each category. A category that fewer rows have than ``min_count`` becomes
-part of "other", a class that fewer have ends the run.
+statistics offices do, a protected sum before all others counts how many rows have each class and category. A
+category that fewer have than ``min_count`` becomes part of "other", a class that fewer have ends the run.
 
 A client contributes min(count, min_count): the total reaches the least count exactly if the count of all rows
-does, and tells no more of larger counts than that needs. Who opens the total sees these numbers; what is
-shared, and what other parties and the model see, is which cells were too small.
+does. Who opens it sees these numbers; other parties and the model see which cells were too small.
 
 Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
 The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but

@@ -1,7 +1,7 @@
 """Looking a data set over: what it is (``describe``) and whether it can be learnt from (``check``)."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from tacit.core.errors import DataError, SchemaError
 from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
-from tacit.data.arrow import doubled_names
 from tacit.data.catalog import DataSet, catalog, content_digest, file_digest, pinned_digest
 from tacit.data.database import is_database
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
@@ -91,16 +90,15 @@ def check(
 
     The result has ``ok`` (a run would work), ``findings``, ``problems`` and ``notes`` (the texts of errors,
     and of all others), ``columns`` (kind, range, distinct and missing values of each), ``leaves`` (names of
-    columns, labels and categories that a run may tell to others), ``rows``, ``missing``, ``infinite``,
-    ``constant`` and ``duplicates`` (names), and ``digest`` ("same", "same content", "other" or None).
+    columns, labels and categories that a run may tell to others), ``rows`` and ``digest`` ("same", "same
+    content", "other" or None).
 
     >>> found = check("iris")
     >>> found["ok"], found["leaves"]["classes"]
     (True, ['setosa', 'versicolor', 'virginica'])
     """
     name = str(name_or_path)
-    result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "missing": {}, "infinite": {}}
-    result |= {"constant": [], "duplicates": [], "columns": [], "leaves": {}}
+    result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
     data = None
     path = None if name in BUILT_IN or size else name if is_database(name) else locate(name_or_path)
@@ -108,23 +106,17 @@ def check(
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})
             data = read_source(path, reading)[0]
-            result |= {"duplicates": doubled_names(data.column_names), "rows": data.num_rows}
+            result["rows"] = data.num_rows
     except DataError as error:
         return _concluded(result, [Finding("error", "reading", "", str(error))])
     table, unread = _load_what_can_be(name_or_path, data, {**choices, "rows": size})
     if table is None:
         return _concluded(result, unread)
     findings = [found for found in look(table, missing=missing) if alone or found.kind != "balance"]
-    names = [column.name for column in table.columns]
-    for kind, test in (("missing", np.isnan), ("infinite", np.isinf)):
-        counts = zip(names, count_by_column(table.values, test).tolist(), strict=True)
-        result[kind] = {word: count for word, count in counts if count}
-    result["constant"] = [found.column for found in findings if found.kind == "constant"]
     # Every word that a run on this table may tell others, however sums are protected.
-    leaves = {"columns": [*names, *table.target_names], "classes": list(table.classes)}
-    leaves["categories"] = words_by_column(table)
-    result |= {"columns": _columns(table, result["missing"]), "leaves": leaves}
-    result["rows"] = result["rows"] or table.rows
+    names = [*(column.name for column in table.columns), *table.target_names]
+    words = {"columns": names, "classes": list(table.classes), "categories": words_by_column(table)}
+    result |= {"columns": _columns(table), "leaves": words, "rows": result["rows"] or table.rows}
     if isinstance(path, Path) and not is_path(name_or_path) and name in catalog():
         findings += _compare(path, table, catalog()[name], result)
     findings += look_at_repeats(table)
@@ -184,7 +176,7 @@ def _concluded(result: dict[str, Any], findings: Iterable[Finding]) -> dict[str,
     return {**result, **told, "ok": not problems}
 
 
-def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:
+def _columns(table: Table) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for index, column in enumerate(table.columns):
         facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
@@ -194,7 +186,7 @@ def _columns(table: Table, missing: Mapping[str, int]) -> list[dict[str, Any]]:
             facts |= {"least": float(there.min()), "most": float(there.max())}
         elif column.kind == "category":
             facts["categories"] = len(used_words(table, index)[0])
-        found.append({**facts, "missing": missing.get(column.name, 0)})
+        found.append({**facts, "missing": int(np.isnan(values).sum())})
     return found
 
 

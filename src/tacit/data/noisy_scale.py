@@ -4,12 +4,10 @@ What one row brings must be bounded before noise can hide it, and columns come i
 counts how many values of each column lie in each of some public intervals: powers of four and their
 negatives. Those with more than noise in them are the column's bounds; values beyond are cut there. The second
 sum has n, Σu and Σu² of the values u between the bounds, from -1 to 1. A row brings one count for each column
-to the first sum, and at most (½, 1, 1) for each to the second; both are divided so that all of it has a norm
-of at most 1.
+to the first sum, and at most (½, 1, 1) to the second; both are divided for a norm of at most 1.
 
 A column in which nothing is seen but noise, or zeros, is left out. A spread below what the noise could be is
-taken for that: such a column counts less than it should, and never more. Features of categories are 0 or 1,
-and stay so. Targets of a regression have columns of their own.
+taken for that, so that such a column counts less than it should. Features of categories stay 0 or 1.
 """
 
 from typing import Any, Literal

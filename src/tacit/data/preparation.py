@@ -1,9 +1,8 @@
 """Federated preparation: scaling and imputation from sums, never from pooled data.
 
 *Standardising* needs n, Σx and Σx² of every feature: one protected sum. *Min-max scaling* needs the
-extremes, which are not sums; they are found digit by digit on the order-preserving integer image of
-float32, each probe a protected sum of "do I hold a value at least this large?" over the clients
-(eight sums of hexadecimal digits). Extremes can identify a person: prefer standardising.
+extremes, which are found digit by digit on the order-preserving integer image of float32, each probe a
+protected sum of "do I hold a value at least this large?". They can identify a person: prefer standardising.
 
 Treatment of the awkward cases, the same at every client:
 
