@@ -303,7 +303,6 @@ def test_asks_are_sorted_by_what_they_are() -> None:
     common = {
         "shared/weights": np.zeros(3),
         "log/entries": b"1234",
-        "log/lengths": np.zeros(2),
         "schema": b"s",
     }
     exposure.asked("client", common, 5)

@@ -4,10 +4,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tacit.core import client
+from tacit.core.briefing import write_log
 from tacit.core.errors import DataError, StepError
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
@@ -54,7 +54,7 @@ def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice
     values = {"position": 1, "shared/round": 1}
     ann: Any = SimpleNamespace(id="ann", earlier={}.get, cache={}, state=dict(values))
     entry = Message({"round": 2}).encode()
-    log = Message({"log/first": 2, "log/lengths": np.array([len(entry)]), "log/entries": entry})
+    log = Message(write_log(2, [entry]))
     for _ in range(2):
         assert client.open_log(ann, COMPONENTS, None, log)["round"] == 2
     assert client.replica_at(ann, COMPONENTS, None, Message({}), 1)["round"] == 1

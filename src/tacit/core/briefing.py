@@ -5,10 +5,9 @@ protected total joins a log, and an ask carries the entries that a party has not
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
-import numpy as np
+import msgspec
 
 from tacit.core.claims import Roll
 from tacit.core.errors import MessageError
@@ -78,18 +77,15 @@ class Briefing:
 
 def write_log(first: int, entries: Sequence[bytes]) -> dict[str, Any]:
     """Return the fields of an ask that carry log entries, the first of them with its number."""
-    lengths = np.array([len(entry) for entry in entries], dtype=np.int64)
-    return {"log/first": first, "log/lengths": lengths, "log/entries": b"".join(entries)}
+    return {"log/first": first, "log/entries": msgspec.msgpack.encode(entries)}
 
 
 def read_log(message: Mapping[str, Any]) -> list[tuple[int, bytes]]:
     """Return the numbered log entries that an ask carries."""
     if "log/entries" not in message:
         return []
-    lengths: list[int] = message["log/lengths"].tolist()
-    raw: bytes = message["log/entries"]
-    if min(lengths, default=0) < 0 or sum(lengths) != len(raw):
-        raise MessageError("log entries do not have the lengths that were announced")
-    starts = [0, *accumulate(lengths)]
-    first = read_integer(message, "log/first", 1)
-    return [(first + i, raw[starts[i] : starts[i + 1]]) for i in range(len(lengths))]
+    try:
+        entries = msgspec.msgpack.decode(message["log/entries"], type=list[bytes])
+    except msgspec.MsgspecError:
+        raise MessageError("log entries cannot be read: this is no genuine message") from None
+    return list(enumerate(entries, read_integer(message, "log/first", 1)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from tacit.core.errors import DifferencingError
@@ -25,7 +26,6 @@ from tacit.core.text import abbreviate
 
 Clients = frozenset[str]
 DRAWS = 3  # of clients to leave out, for each number of them
-SEPARATOR = "\n"  # between names: thousands of them fit no message's header
 
 
 class Subject(NamedTuple):
@@ -149,21 +149,18 @@ class OpenedTotals:
 
     def to_message(self) -> Message:
         """Return the record as a message; what was announced counts as opened."""
-        fields: dict[str, Any] = {}
         opened = [(subject, one) for subject, totals in self._opened.items() for one in totals]
-        for number, (subject, clients) in enumerate(opened + self._unknown()):
-            names = SEPARATOR.join(sorted(clients)).encode()
-            fields |= {f"{number}/subject": tuple(subject), f"{number}/clients": names}
-        return Message(fields)
+        told = [(subject, sorted(clients)) for subject, clients in (*opened, *self._unknown())]
+        return Message(totals=msgspec.json.encode(told))
 
     @classmethod
     def from_message(cls, fields: Mapping[str, Any]) -> OpenedTotals:
         """Read what :meth:`to_message` returned."""
         found = cls()
         found._marked = True
-        for number in range(len(fields) // 2):
-            subject, names = Subject(*fields[f"{number}/subject"]), fields[f"{number}/clients"].decode()
-            found._opened.setdefault(subject, []).append(frozenset(names.split(SEPARATOR)))
+        totals = msgspec.json.decode(fields.get("totals", b"[]"), type=list[tuple[Subject, Clients]])
+        for subject, clients in totals:
+            found._opened.setdefault(subject, []).append(clients)
         return found
 
 

@@ -61,13 +61,13 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
 
 def _checked(message: Message) -> float:
     """Check a reply for the fields that :func:`tacit.core.steps.perform` writes; return its CPU time."""
-    cpu, failure, notes = (message.get(name) for name in ("$cpu", "$failure", "$notes"))
+    cpu, notes = message.get("$cpu"), message.get("$notes", ())
     if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
         raise MessageError("reply without its CPU time")
-    if not isinstance(failure, str | None):
+    if not isinstance(message.get("$failure", ""), str):
         raise MessageError("reply whose failure is no text")
     try:
-        msgspec.convert(notes or (), tuple[tuple[str, str], ...])
+        msgspec.convert(notes, tuple[tuple[str, str], ...])
     except msgspec.ValidationError:
         raise MessageError("reply whose notes are no texts with their levels") from None
     return cpu

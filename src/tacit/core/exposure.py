@@ -80,7 +80,7 @@ class Exposure:
         self._contribution = str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
             kind, size = classified(value)
-            if not size or name[0] == "$" or name == "log/lengths":
+            if not size or name[0] == "$":
                 continue
             place, slash, rest = name.partition("/")
             rest, form = rest if slash else name, _form(name, kind)

@@ -65,7 +65,6 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("manifest", "schema", "log/entries", "in_total", "lines"), BYTES),
     "component": COMPONENT,
     "multiplied": FLAG,
-    "log/lengths": INTEGERS,
     "sign": NUMBER,
     "accepted": TEXTS,
     "clients": CLIENTS,

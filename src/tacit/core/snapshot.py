@@ -228,7 +228,7 @@ def restore_replica(party: Party, message: Message, components: Components, shar
     if EARLIER + "attempt" in message:
         owner = _earlier_self(party, message[EARLIER + "attempt"])
         log = Message(strip_prefix(EARLIER, message))
-        end = log["log/first"] + len(log["log/lengths"]) - 1
+        end = log["log/first"] + len(read_log(log)) - 1
         replica = replica_at(owner, components, shared.schema, log, end)
     elif manifest_of(party).experiment:
         owner, replica = party, Shared(shared.schema, strip_prefix("shared/", message))
