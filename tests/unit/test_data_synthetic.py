@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from tacit.core.errors import ConfigError
 from tacit.data.files import load
-from tacit.data.synthetic import SHAPES, bayes_accuracy, blocks, distance_for, generate
+from tacit.data.synthetic import SHAPES, bayes_accuracy, distance_for, generate
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,6 @@ def test_rows_do_not_depend_on_how_many_are_asked_for() -> None:
     np.testing.assert_array_equal(large.values[:66_000], small.values)
     np.testing.assert_array_equal(large.target[:66_000], small.target)
     assert not np.array_equal(generate("synthetic-higgs", rows=10, seed=6).values, small.values[:10])
-
-
-def test_no_block_is_larger_than_the_others() -> None:
-    sizes = [len(values) for values, _ in blocks(SHAPES["synthetic-susy"], 150_000, 0)]
-    assert max(sizes) <= 65_536 and sum(sizes) == 150_000
 
 
 def test_four_times_higgs_repeats_its_rows() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,11 +64,8 @@ class DataSet:
 def catalog() -> Mapping[str, DataSet]:
     """Read all entries, by name."""
     text = resources.files("tacit.data").joinpath("catalog.toml").read_text(encoding="utf-8")
-    found = {}
-    for name, facts in tomllib.loads(text).items():
-        frozen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-        found[name] = DataSet(name, **frozen)
-    return MappingProxyType(found)
+    found = {name: {"name": name, **facts} for name, facts in tomllib.loads(text).items()}
+    return MappingProxyType(msgspec.convert(found, dict[str, DataSet]))
 
 
 def file_digest(path: Path) -> str:

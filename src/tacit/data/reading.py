@@ -1,7 +1,7 @@
 """What a user says of a file or a query: which columns, of which kind, and how the file is written."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -72,7 +72,8 @@ class Reading:
 
     def choices(self) -> dict[str, Any]:
         """Return what was said, as keywords of :func:`tacit.data.files.load`."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        said = {field.name: getattr(self, field.name) for field in fields(Reading)}
+        return {name: value for name, value in said.items() if value is not None}
 
     def kinds(self) -> dict[str, str]:
         """Return the kinds of columns that were said; no column can be of two."""

@@ -8,7 +8,6 @@ with probability π Φ(δ/2 + ln(π/(1−π))/δ) + (1−π) Φ(δ/2 − ln(π/(
 
 import math
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -49,30 +48,22 @@ def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
     """
     shape = SHAPES[name]
     total = shape.rows if rows is None else rows
-    distinct, filled = -(-total // shape.repeat), 0
+    distinct, (mixing, shift) = -(-total // shape.repeat), _population(shape)
     values, labels = np.empty((total, shape.features), dtype=np.float32), np.empty(total, dtype=np.int64)
-    for block, classes in blocks(shape, distinct, seed):
-        place = slice(filled, filled + len(block))
-        values[place], labels[place], filled = block, classes, filled + len(block)
+    for number, start in enumerate(range(0, distinct, _BLOCK)):
+        # A whole block is always drawn: the last, shorter one must not differ from the same rows of a
+        # longer table.
+        rng = np.random.default_rng([seed, number])
+        classes = (rng.random(_BLOCK) < shape.prior).astype(np.int64)
+        block = rng.standard_normal((_BLOCK, shape.features), dtype=np.float32) @ mixing.T
+        block += np.where(classes[:, None] == 1, shift, -shift)
+        stop = min(start + _BLOCK, distinct)
+        values[start:stop], labels[start:stop] = block[: stop - start], classes[: stop - start]
     for start in range(distinct, total, distinct):
         stop = min(start + distinct, total)
         values[start:stop], labels[start:stop] = values[: stop - start], labels[: stop - start]
     columns = tuple(Column(f"f{index}", dtype="float32") for index in range(shape.features))
     return Table(name, columns, values, labels, "classification", (0, 1))
-
-
-def blocks(shape: Shape, rows: int, seed: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Yield values and labels block by block, so that no more than one block need be in memory."""
-    mixing, shift = _population(shape)
-    for number, start in enumerate(range(0, rows, _BLOCK)):
-        # A whole block is always drawn: the last, shorter one must not differ from the same rows of a
-        # longer table.
-        rng = np.random.default_rng([seed, number])
-        labels = (rng.random(_BLOCK) < shape.prior).astype(np.int64)
-        values = rng.standard_normal((_BLOCK, shape.features), dtype=np.float32) @ mixing.T
-        values += np.where(labels[:, None] == 1, shift, -shift)
-        keep = min(_BLOCK, rows - start)
-        yield values[:keep], labels[:keep]
 
 
 def bayes_accuracy(distance: float, prior: float) -> float:
