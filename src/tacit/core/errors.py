@@ -115,13 +115,7 @@ class UnavailableError(TacitError):
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """Suggest the valid name closest to a mistyped one, as the tail of an error message.
-
-    >>> nearest("fedheon", ["fedheonn", "fedavg"])
-    "did you mean 'fedheonn'? Valid: fedavg, fedheonn"
-    >>> nearest("zzz", ["plain"])
-    'valid: plain'
-    """
+    """Suggest the valid name closest to a mistyped one, as the tail of an error message."""
     names = sorted(valid)
     shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     found = closest(word, names)

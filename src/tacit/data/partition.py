@@ -195,32 +195,24 @@ _SHARE = Option("share", "float", 0.5, "Share of the rows of a skewed client tha
 _ALPHA = Option("alpha", "float", 0.5, "How even proportions are: 100 is nearly IID, 0.1 is severe.")
 _COLUMN = Option("column", "str | None", None, "Column of which each value is a client.")
 
+
+def _skewed(name: str, summary: str, each: int = 1) -> Partitioner:
+    return Partitioner(partial(_by_majority, name=name, each=each), summary, (_SHARE,))
+
+
+_ONE = "each of the first k clients holds mostly one class, the others are mixed; equal sizes"
 PARTITIONERS: Mapping[str, Partitioner] = {
     "iid": Partitioner(_iid, "a shuffled, equal share: the easy case, and the reference"),
-    "label-sorted": Partitioner(
-        _label_sorted, "ordered by class (or target) and cut into equal parts: the extreme"
-    ),
+    "label-sorted": Partitioner(_label_sorted, "by class (or target), cut into equal parts: the extreme"),
     "random": Partitioner(_random, "every row goes to a random client"),
-    "majority-even": Partitioner(
-        partial(_by_majority, name="majority-even"),
-        "each of the first k clients holds mostly one class, the others are mixed; equal sizes",
-        (_SHARE,),
-    ),
-    "majority": Partitioner(
-        partial(_by_majority, name="majority"), "as majority-even, with unequal sizes", (_SHARE,)
-    ),
-    "pick-two": Partitioner(
-        partial(_by_majority, name="pick-two", each=2),
-        "each of the first k/2 clients holds mostly two classes; equal sizes",
-        (_SHARE,),
-    ),
+    "majority-even": _skewed("majority-even", _ONE),
+    "majority": _skewed("majority", "as majority-even, with unequal sizes"),
+    "pick-two": _skewed("pick-two", "each of the first k/2 clients holds mostly two classes; equal sizes", 2),
     "dirichlet": Partitioner(
-        _dirichlet, "class by class, in proportions drawn from a Dirichlet distribution", (_ALPHA,)
+        _dirichlet, "class by class, in proportions of a Dirichlet distribution", (_ALPHA,)
     ),
     "by-column": Partitioner(
-        _by_column,
-        "all rows with one value of a column: the natural division, where there is one",
-        (_COLUMN,),
+        _by_column, "all rows with one value of a column: the natural division", (_COLUMN,)
     ),
     "by-file": Partitioner(_by_file, "all rows of one file, under its name: one client for each site's file"),
 }
