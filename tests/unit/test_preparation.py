@@ -163,7 +163,7 @@ def test_a_mismatch_names_the_client_and_the_column(odd, complaint):
 @pytest.mark.parametrize("method", ["fedheonn", "fedavg"])
 def test_columns_match_by_name_in_any_order(protect, method):
     """Also where rows are kept aside, and where categories stand between the numbers."""
-    sex = Column("sex", "category", "int16", ("f", "m"))
+    sex = Column("sex", "category", ("f", "m"))
     values = np.column_stack([VALUES[:, :2], np.arange(len(VALUES)) % 2])
     table = Table("t", (Column("age"), Column("bmi"), sex), values, TARGET, classes=(0, 1))
     turned = table.arranged(["sex", "bmi", "age"])

@@ -97,9 +97,9 @@ def _feature(column: Any, name: str, table: str) -> tuple[Column, NDArray[Any]]:
             coded = np.where(codes < 0, np.nan, codes).astype(np.float32)
         else:
             coded = codes.astype(np.int16 if len(words) < 2**15 else np.int32)
-        return Column(name, "category", str(coded.dtype), tuple(words)), coded
+        return Column(name, "category", tuple(words)), coded
     numbers = _numbers(column, name, table)
-    return Column(name, "number", str(numbers.dtype)), numbers
+    return Column(name), numbers
 
 
 def _categories(column: Any) -> tuple[NDArray[np.int64], list[str]]:

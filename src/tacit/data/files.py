@@ -246,7 +246,7 @@ def _built_in(name: str) -> Table:
     bunch: Any = getattr(datasets, f"load_{name}")()
     # The pixels of digits are counts from 0 to 16; everything else is measured.
     values = bunch.data.astype(np.uint8) if name == "digits" else bunch.data
-    columns = tuple(Column(str(word), dtype=str(values.dtype)) for word in bunch.feature_names)
+    columns = tuple(Column(str(word)) for word in bunch.feature_names)
     labels = range(10) if name == "digits" else bunch.target_names.tolist()
     return Table(name, columns, values, bunch.target.astype(np.int64), "classification", tuple(labels))
 

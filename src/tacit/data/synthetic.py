@@ -62,7 +62,7 @@ def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
     for start in range(distinct, total, distinct):
         stop = min(start + distinct, total)
         values[start:stop], labels[start:stop] = values[: stop - start], labels[: stop - start]
-    columns = tuple(Column(f"f{index}", dtype="float32") for index in range(shape.features))
+    columns = tuple(Column(f"f{index}") for index in range(shape.features))
     return Table(name, columns, values, labels, "classification", (0, 1))
 
 

@@ -22,11 +22,10 @@ Task = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Column:
-    """One feature: its name, its kind, its stored type, and its categories if it has any."""
+    """One feature: its name, its kind, and its categories if it has any."""
 
     name: str
     kind: Literal["number", "category"] = "number"
-    dtype: str = "float64"
     categories: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -76,7 +75,7 @@ class Table(Shown):
         if matrix.ndim != 2:
             raise DataError(f"{name}: values have {matrix.ndim} dimensions: give a matrix of rows × columns")
         titles = list(names) if names is not None else [f"x{i}" for i in range(matrix.shape[1])]
-        columns = tuple(Column(title, dtype=str(matrix.dtype)) for title in titles)
+        columns = tuple(Column(title) for title in titles)
         if task == "classification":
             labels, codes = np.unique(np.asarray(target), return_inverse=True)
             return cls(name, columns, matrix, codes.astype(np.int64).ravel(), task, tuple(labels.tolist()))
