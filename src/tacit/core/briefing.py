@@ -16,12 +16,9 @@ from tacit.core.shared import Shared
 
 
 class Briefing:
-    """What the coordinator shares with the parties, and how far each of them is.
+    """What the coordinator shares with the parties, and how far each of them is."""
 
-    ``view`` returns what of the shared values the clients need.
-    """
-
-    def __init__(self, view: Callable[[Shared], Shared]) -> None:
+    def __init__(self, view: Callable[[Shared], Shared]) -> None:  # gives what the clients need of the values
         self.schema: Any = None
         self.schema_raw = b""
         self.shared: Shared | None = None  # None where totals open at the clients

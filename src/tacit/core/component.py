@@ -186,10 +186,7 @@ P = TypeVar("P", bound=Component)
 
 
 class Registry(Generic[P]):
-    """Components of one kind by name: Tacit's own, and those that installed packages bring.
-
-    Classes are imported when first asked for, so that listing names costs nothing.
-    """
+    """Components of one kind by name: Tacit's own and those of installed packages, imported if asked for."""
 
     def __init__(self, kind: str, own: Mapping[str, str], group: str) -> None:
         self.kind = kind

@@ -45,16 +45,13 @@ class Engine(Protocol):
 
 
 def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float | None = None) -> Reply:
-    """Decode what came back from a party; bytes that are no message are that party's failure.
-
-    ``inline``: CPU seconds that it took on the coordinator's own thread, from ask to encoded reply. What a
-    party says of itself leaves out the end.
-    """
+    """Decode what came back from a party; bytes that are no message are that party's failure."""
     try:
         message = Message.decode(raw, limit)
         cpu = _checked(message)
     except MessageError as error:
         return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
+    # What a party says of itself leaves out the end: the coordinator's own thread knows better.
     spent = cpu if inline is None else inline
     return Reply(party, message, message.get("$failure"), down, len(raw), spent, inline is not None)
 

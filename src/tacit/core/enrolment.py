@@ -72,12 +72,9 @@ class Enrolment:
         return tuple(n for n in link.invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
 
     def admit(self, names: Sequence[str], agreement: Agreement) -> tuple[str, ...]:
-        """Enrol parties that come later, under the schema that was agreed; return those that could be.
-
-        ``agreement`` has that schema's vocabulary declared.
-        """
+        """Enrol parties that come later, under the schema that was agreed; return those that could be."""
         link = self._link
-        agreement.hold(link.schema)
+        agreement.hold(link.schema)  # of which it has the vocabulary declared
         admitted = self._introduced(names, self._invitation(), agreement)
         if admitted:
             if agreement.make_schema() != link.schema:

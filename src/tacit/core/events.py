@@ -60,16 +60,13 @@ class Refused(Event, frozen=True, tag=True):
 
 
 class Relayed(Event, frozen=True, tag=True):
-    """The coordinator handed sealed messages on; their bytes are in the ``Replied`` events of both parties.
-
-    ``sender`` is empty, and ``times`` counts them, where all neighbours of a party sent one each.
-    """
+    """The coordinator handed sealed messages on; their bytes are in the ``Replied`` of both parties."""
 
     wave: int
-    sender: str
+    sender: str  # empty where all neighbours of a party sent one each
     receiver: str
     bytes: int
-    times: int = 1
+    times: int = 1  # that it stands for then
 
 
 class Received(Event, frozen=True, tag=True):

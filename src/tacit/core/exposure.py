@@ -35,11 +35,7 @@ FIELDS = {  # of asks and replies that every protection has, in words
 
 
 class Exposure:
-    """Counts, for one wave, what each kind of party received; tells it as events.
-
-    The protection says which of its fields hold keys, and what people call them. ``starting``: the shared
-    values are those that the public seed gives. ``aggregate``: replies are totals over several clients.
-    """
+    """Counts, for one wave, what each kind of party received; tells it as events."""
 
     def __init__(
         self, wave: int, step: str, protection: Protection, *, starting: bool = False, aggregate: bool = False

@@ -128,10 +128,7 @@ class Link:
     def compare_replicas(
         self, step: str, call: Mapping[str, Any], expected: str | None = None
     ) -> tuple[str, tuple[str, ...]]:
-        """Ask all parties for a step that replies with the digest of their replica; all must be the same.
-
-        Returns the digest, ``expected`` if the coordinator knows it, and who has that replica.
-        """
+        """Ask parties for the digest of their replica; return the one that all must have, and who has it."""
         failures: dict[str, str] = {}
         wave = self.wave(step, self.parties, call, failures=failures)
         digests = {reply.party: str(reply.message.get("digest")) for reply in wave}

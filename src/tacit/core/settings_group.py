@@ -20,10 +20,7 @@ Rule = tuple[str, bool, str]  # name of a setting, whether its value will do, wh
 
 @dataclass(frozen=True)
 class SettingsGroup:
-    """Base of settings groups: frozen dataclasses, each setting described under ``Parameters``.
-
-    A component that has a group names it as a field with a default.
-    """
+    """Base of settings groups: frozen dataclasses, each setting described under ``Parameters``."""
 
     prefix: ClassVar[str] = ""  # before the names of the group's settings wherever they are flat
 

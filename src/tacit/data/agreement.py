@@ -142,14 +142,11 @@ def _check_vocabulary(signature: _Signature, vocabulary: _Vocabulary) -> None:
 
 
 class Agreement:
-    """Collects introductions and settles on one schema, or names who differs and where.
-
-    ``declared`` has the ``classes`` and ``categories`` that the federation fixed beforehand; ``min_count`` is
-    how many rows must have each.
-    """
+    """Collects introductions and settles on one schema, or names who differs and where."""
 
     def __init__(self, declared: Mapping[str, Any], min_count: int = 1) -> None:
-        self._declared, self._min_count = declared, min_count
+        self._declared = declared  # ``classes`` and ``categories`` that the federation fixed beforehand
+        self._min_count = min_count  # rows that must have each
         self._agreed: bytes | None = None
         self._sorted: dict[bytes, bytes] = {}  # a signature, and the same with its columns by name
         self._groups: dict[bytes, list[str]] = {}

@@ -28,11 +28,7 @@ _BLOCK = 65_536  # rows that are hashed at a time: the float32 copy stays small
 
 @dataclass(frozen=True)
 class DataSet:
-    """What the catalogue knows of one data set; empty where nobody has published it.
-
-    ``features`` does not count ``groups``, which are neither feature nor target; ``caution`` is what would
-    spoil a result if it were overlooked.
-    """
+    """What the catalogue knows of one data set; empty where nobody has published it."""
 
     name: str
     title: str

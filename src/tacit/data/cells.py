@@ -50,11 +50,9 @@ def layout(schema: Schema) -> Layout:
 
 
 def count(table: Table, schema: Schema, aside: int = 0) -> dict[str, Any]:
-    """Return the counts of a client that keeps so many rows ``aside``, each at most the least count.
-
-    The least number of rows is twice that: with fewer no column can be told from a constant one.
-    """
+    """Return the counts of a client that keeps so many rows ``aside``, each at most the least count."""
     least = schema.min_count
+    # With fewer rows than twice as many no column can be told from a constant one.
     found: dict[str, Any] = {"rows": min(table.rows, 2 * least), "aside": min(aside, least)}
     if schema.task == "classification":
         classes = np.bincount(schema.labels(table), minlength=len(schema.classes))

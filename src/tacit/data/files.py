@@ -59,31 +59,19 @@ def load(
 ) -> Table:
     """Load a data set by its name, a file by its path, a DataFrame, or the answer of a database to a query.
 
-    Parameters
-    ----------
-    name_or_path : str, Path or list of them, or DataFrame
-        A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator;
-        a database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder
-        of files, all rows are loaded, and the group ``file`` says from which each is. A DataFrame is one of
-        pandas, Polars, Arrow or the like.
-    target : str or list of str, optional
-        The column to predict ("a,b,c" for several quantities), unless it is called ``target``.
-    task : {"classification", "regression"}, optional
-        Guessed if not given: text, truth values, and whole numbers of at most 50 distinct values (stored
-        as integers or as floats) are classes; anything else is a quantity.
-    groups : list of str, optional
-        Columns of a file that are neither feature nor target: ``split`` and ``subject`` if not given.
-    repeat, rows, seed : int
-        Use every row so many times, then take so many rows, at random by the seed and in the file's order; of
-        a synthetic set ``rows`` is the size.
-    called : str
-        What messages call a DataFrame.
-    **choices
-        Which columns, of which kind, and how the file is written: ``features``, ``drop``, ``categorical``,
-        ``numeric``, ``date`` and more, see :class:`~tacit.data.reading.Reading`.
+    A path ends in ``.csv``, ``.tsv``, ``.csv.gz``, ``.xlsx`` or ``.parquet``, or holds a path separator;
+    a database is ``postgresql://…``, ``sqlite:///…`` or ``duckdb:///…``. Of several files, or of a folder
+    of files, all rows are loaded, and the group ``file`` says from which each is. A DataFrame is one of
+    pandas, Polars, Arrow or the like, which messages call as ``called`` says.
 
-    Examples
-    --------
+    ``target`` is the column to predict ("a,b,c" for several quantities), unless it is called ``target``.
+    If no ``task`` is given, text, truth values, and whole numbers of at most 50 distinct values are
+    classes, anything else is a quantity. ``groups`` are neither feature nor target: ``split`` and
+    ``subject`` if not given. Every row is used ``repeat`` times, then so many ``rows`` are taken, at
+    random by ``seed`` and in the file's order; of a synthetic set that is the size. Other ``choices`` say
+    which columns, of which kind, and how the file is written: ``features``, ``drop``, ``date`` and more,
+    see :class:`~tacit.data.reading.Reading`.
+
     >>> table = load("iris", rows=30)
     >>> table.rows, table.classes
     (30, ('setosa', 'versicolor', 'virginica'))

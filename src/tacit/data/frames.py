@@ -97,11 +97,7 @@ def _piece(values: Any, column: Column) -> Piece:
 
 
 def words_of(values: Sequence[Any]) -> Iterator[str | None]:
-    """Return each value as the word of a category: None if it is missing.
-
-    >>> list(words_of(["f", None, float("nan"), True, 2.0]))
-    ['f', None, None, 'true', '2']
-    """
+    """Return each value as the word of a category: None if it is missing, "2" for 2.0, "true" for True."""
     for value in values:
         if value is None or value != value:  # only NaN differs from itself
             yield None

@@ -89,10 +89,7 @@ class Recoding:
         return np.where(codes == UNSEEN, self.unseen[index], codes)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
-        """Return one value for each column: a number, or the code of a category; NaN if it is missing.
-
-        A column or category that is left out has the same value in all rows.
-        """
+        """Return one value for each column: a number, or the code of a category; NaN if it is missing."""
         X, first = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32), 0
         for index, column in enumerate(self.schema.columns):
             own = self.features[first : first + max(1, len(column.categories))]

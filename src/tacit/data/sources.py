@@ -143,10 +143,7 @@ class Dialect(NamedTuple):
 
 
 def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
-    """Read a CSV file with a header line.
-
-    Empty cells and the words NA, N/A, NaN and NULL are missing, unless they stand in quotes.
-    """
+    """Read a CSV file with a header line; words for missing values count as such unless in quotes."""
     import pyarrow as pa
 
     try:
@@ -203,11 +200,7 @@ def _parse(path: Path, dialect: Dialect, reading: Reading, sample: bytes) -> Any
 
 
 def detect(sample: bytes, reading: Reading, *, tabs: bool = False) -> Dialect:
-    """Guess how a CSV file is written from its first bytes; what the user says is not guessed.
-
-    >>> detect(b"age;bmi\\n31;22,5\\n47;30,1\\n", Reading())
-    Dialect(separator=';', decimal=',', encoding='utf-8')
-    """
+    """Guess how a CSV file is written from its first bytes; what the user says is not guessed."""
     encoding = reading.encoding or _encoding(sample)
     text = codecs.getincrementaldecoder(encoding)().decode(sample).removeprefix("\ufeff")
     separator = "\t" if reading.separator == "tab" else reading.separator or ("\t" if tabs else None)

@@ -42,10 +42,7 @@ SHAPES = {
 
 
 def generate(name: str, *, rows: int | None = None, seed: int = 0) -> Table:
-    """Generate one of ``SHAPES`` as a table of float32 values.
-
-    The first ``rows`` are always the same for a seed; the classes' means and covariance do not depend on it.
-    """
+    """Generate one of ``SHAPES`` as float32; the first ``rows`` are always the same for a seed."""
     shape = SHAPES[name]
     total = shape.rows if rows is None else rows
     distinct, (mixing, shift) = -(-total // shape.repeat), _population(shape)
