@@ -99,7 +99,7 @@ def _check_extent(raw: bytes, name: str) -> None:
     with zipfile.ZipFile(io.BytesIO(raw)) as book:
         if not any(part.startswith("xl/") for part in book.namelist()):
             raise zipfile.BadZipFile("it is of another program")
-        for part in book.infolist():
+        for part in (one for one in book.infolist() if "calcChain" not in one.filename):
             rows, columns, rest = 0, 0, b""
             with book.open(part) as file:
                 while chunk := file.read(_SAMPLE):
