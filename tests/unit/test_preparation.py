@@ -183,7 +183,7 @@ def test_columns_match_by_name_in_any_order(protect, method):
 
 def test_a_column_of_text_at_one_client_is_named():
     good = tabled("abc")
-    columns = (good.columns[0], Column("b", "category", "string", ("lo", "hi")), good.columns[2])
+    columns = (good.columns[0], Column("b", "category", ("lo", "hi")), good.columns[2])
     text = Table("t", columns, np.column_stack([VALUES[:, 0], TARGET, VALUES[:, 2]]), TARGET, classes=(0, 1))
     with pytest.raises(SchemaError, match="site 2: column 'b' is a category, the others have a number"):
         federation_of(good, good, text).train(FedHEONN(), protect="plain")
@@ -210,7 +210,7 @@ def test_a_federation_of_one_class_is_refused():
 def categorical(words: list[str], values: list[float]) -> Table:
     codes = {word: float(i) for i, word in enumerate(sorted(set(words) - {""}))}
     coded = [codes.get(word, np.nan) for word in words]
-    columns = (Column("town", "category", "string", tuple(codes)), Column("age"))
+    columns = (Column("town", "category", tuple(codes)), Column("age"))
     return Table("t", columns, np.column_stack([coded, values]), np.arange(len(words)) % 2, classes=(0, 1))
 
 
@@ -231,9 +231,7 @@ def test_categories_are_united_and_mean_the_same_at_every_client():
 
 
 def test_schema_travels_as_a_message():
-    schema = Schema(
-        (Column("a"), Column("b", "category", "string", ("x", "y"))), "classification", (1, "z"), ("t",)
-    )
+    schema = Schema((Column("a"), Column("b", "category", ("x", "y"))), "classification", (1, "z"), ("t",))
     back = Schema.from_message(schema.to_message())
     assert back.feature_names == schema.feature_names and back.classes == (1, "z")
 
