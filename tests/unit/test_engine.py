@@ -432,7 +432,7 @@ class TestReplies:
 class TestHoldings:
     @pytest.fixture
     def mixed(self):
-        columns = (Column("age"), Column("town", "category", "str", ("ü", "x")))
+        columns = (Column("age"), Column("town", "category", ("ü", "x")))
         values = np.arange(12.0).reshape(6, 2) % 2
         table = Table("t", columns, values, np.arange(6) % 2, "classification", ("no", "yes"))
         return Holdings(table, np.array([0, 1, 3, 6]), ["a", "b", "ç"], np.array([0, 1, 1]))
