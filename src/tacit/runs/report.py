@@ -1,7 +1,6 @@
 """The report of a run: one HTML file for people, without scripts, network or outside fonts.
 
-It reads the result as written into the run folder and nothing else, so that a report can be made again from
-any run. Components for which the result holds nothing are left out.
+It reads the result in the run folder and nothing else, so that it can be made again from any run.
 """
 
 from collections.abc import Iterable, Mapping
