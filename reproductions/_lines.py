@@ -61,7 +61,7 @@ def lines(named: Mapping[str, Points], below: str, beside: str, *, log: str = ""
             style |= {"markersize": 3.5, "markerfacecolor": "none"}
             axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.8, label=drawing.text(name, 44), **style)
         axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
-        for axis in (each for each in (axes.xaxis, axes.yaxis) if each.axis_name in log):
+        for axis in (getattr(axes, f"{letter}axis") for letter in log):
             axis.set_major_formatter("{x:g}")  # the usual one writes powers as mathematics
             axis.set_minor_formatter("")
         drawing.figure.legend(loc="outside right center", fontsize=6.5)

@@ -55,7 +55,7 @@ def fill(title: str, header: str, sections: Iterable[str], version: object = Non
     )
 
 
-def titled_page(title: str, sections: Mapping[str, str], *, over: str = "Tacit", lead: str = "") -> str:
+def titled_page(title: str, sections: Mapping[str, str], *, over: str = "", lead: str = "") -> str:
     """Write any other page: texts at its top, then sections by name, which are HTML."""
     header = context.page_top(escape(over), escape(title), escape(lead))
     return fill(title, header, [markup.section(*each) for each in sections.items()])

@@ -69,8 +69,8 @@ def header(result: Mapping[str, Any]) -> str:
 
 def page_top(over: str, title: str, lead: str = "", made: str = "") -> str:
     """Set the top of any page; its parts are HTML already."""
-    told = f'<p class="lead">{lead}</p>' if lead else ""
-    return f'<p class="over"><b>{over}</b><span>{made}</span></p><h1>{title}</h1>{told}'
+    above = f'<p class="over"><b>{over}</b><span>{made}</span></p>' if over else ""
+    return f"{above}<h1>{title}</h1>" + (f'<p class="lead">{lead}</p>' if lead else "")
 
 
 def _notes(result: Mapping[str, Any], kind: str, item: str) -> str:

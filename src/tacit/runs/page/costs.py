@@ -131,16 +131,16 @@ def time_section(result: Mapping[str, Any]) -> str:
     spread = _distribution(each, "CPU time of a client", time_text, WHOLE, mark)
     half = WAVES_SHOWN // 2
     shown: Sequence[Any] = waves if len(waves) <= WAVES_SHOWN else [*waves[:half], None, *waves[-half:]]
-    rows = [_wave_row(wave) if wave else ["…"] * len(HEADS) for wave in shown]
+    rows = [
+        [
+            *(str(wave["wave"]), step_words(wave["step"])),
+            *(count(wave[key]) for key in ("parties", "failures")),
+            *(size_text(wave[key]) for key in ("bytes_up", "bytes_down")),
+            *(time_text(wave[key]) for key in ("cpu_clients_s", "cpu_coordinator_s", "wall_s")),
+        ]
+        if wave
+        else ["…"] * len(HEADS)
+        for wave in shown
+    ]
     told = cards(time_facts(result), "card cost")
     return section("What it cost", told, spread, table(HEADS, rows, words=2))
-
-
-def _wave_row(wave: Mapping[str, Any]) -> list[str]:
-    return [
-        str(wave["wave"]),
-        step_words(wave["step"]),
-        *(count(wave[key]) for key in ("parties", "failures")),
-        *(size_text(wave[key]) for key in ("bytes_up", "bytes_down")),
-        *(time_text(wave[key]) for key in ("cpu_clients_s", "cpu_coordinator_s", "wall_s")),
-    ]
