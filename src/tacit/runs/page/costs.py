@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
-from tacit.runs.page.drawing import HALF, THIRD, WHOLE
+from tacit.runs.page.drawing import THIRD, WHOLE
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
 from tacit.runs.page.units import count, decimal, energy_text, escape, significant, size_text, time_text
 
@@ -53,7 +53,6 @@ def _distribution(
     name: str,
     write: Callable[[float], str],
     width: float = THIRD,
-    mark: tuple[float, str] | None = None,
 ) -> str:
     """Set a histogram with its median and range, or one sentence if the values hardly differ."""
     if len(values) == 0:
@@ -65,7 +64,7 @@ def _distribution(
         about = "" if spread < 1e-9 else f", to within {np.ceil(1000 * spread) / 10:g} %"
         return f'<p class="quiet">{escape(f"{title}: {write(middle)} at every client{about}.")}</p>'
     caption = f"{title}: median {write(middle)}, from {write(low)} to {write(high)}."
-    return figure(figures.histogram(values, name, write, width=width, mark=mark), caption)
+    return figure(figures.histogram(values, name, write, width=width), caption)
 
 
 def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -106,19 +105,14 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def traffic_section(result: Mapping[str, Any]) -> str:
-    """Set what travelled: totals, per wave and per client."""
+    """Set what travelled."""
     ledger, drawn = part(result, "ledger"), ""
     if not ledger:
         return ""
     if waves := ledger["waves"]:
         svg = figures.wave_traffic(*([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
         drawn = figure(svg, "Bytes as encoded, over all clients, added up over the waves.")
-    spreads = [
-        _distribution(np.array(ledger["per_client"][key]), name, size_text, HALF)
-        for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client"))
-    ]
-    told = cards(traffic_facts(result), "card cost")
-    return section("What travelled", told, drawn, grid("two", *spreads))
+    return section("What travelled", cards(traffic_facts(result), "card cost"), drawn)
 
 
 def time_section(result: Mapping[str, Any]) -> str:
@@ -127,8 +121,7 @@ def time_section(result: Mapping[str, Any]) -> str:
     if not ledger:
         return ""
     each, waves = np.array(ledger["per_client"]["cpu_s"]), ledger["waves"]
-    mark = (float(each.max()), f"slowest {time_text(float(each.max()))}") if len(each) else None
-    spread = _distribution(each, "CPU time of a client", time_text, WHOLE, mark)
+    spread = _distribution(each, "CPU time of a client", time_text, WHOLE)
     half = WAVES_SHOWN // 2
     shown: Sequence[Any] = waves if len(waves) <= WAVES_SHOWN else [*waves[:half], None, *waves[-half:]]
     rows = [

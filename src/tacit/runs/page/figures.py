@@ -82,17 +82,12 @@ def histogram(
     write: Callable[[float], str],
     *,
     width: float = THIRD,
-    mark: tuple[float, str] | None = None,
 ) -> str:
     """Draw how a number is distributed over the clients."""
     with sheet(width, 1.25, f"Distribution over {count(len(values))} clients: {label}") as drawing:
         axes = drawing.axes(up="clients")
         bins = int(np.clip(np.sqrt(len(values)) * 1.5, 6, 40))
         axes.hist(values, bins, rwidth=0.92, color=FEDERATED, alpha=0.75)
-        if mark is not None:
-            axes.axvline(mark[0], color=POOLED, linewidth=1.2)
-            above = axes.get_xaxis_transform()
-            axes.text(mark[0], 1.03, mark[1], transform=above, ha="right", color=POOLED)
         tick(axes.yaxis, 2, count, integer=True)
         tick(axes.xaxis, 3 if width < HALF else 5, lambda value: short(write(value)))
     return drawing.svg

@@ -1,10 +1,9 @@
 """Sections about how well the model does: score cards, comparison, confusion, classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.runs.page import figures
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
@@ -121,17 +120,4 @@ def class_section(result: Mapping[str, Any]) -> str:
         shown = sorted(ours, key=lambda label: ours[label])[:CLASSES_SHOWN]
         caption = f"F1 of the {CLASSES_SHOWN} weakest of {count(len(ours))} classes."
     svg = figures.class_scores(shown, [ours[each] for each in shown], [pooled.get(each) for each in shown])
-    return section("Class by class", grid("two", left, figure(svg, caption)), _worst(matrix, labels))
-
-
-def _worst(matrix: NDArray[np.int64], labels: Sequence[str]) -> str:
-    """Name the most frequent mistake, which the eye looks for in the matrix anyway."""
-    wrong = matrix - np.diag(np.diag(matrix))
-    truth, guess = divmod(int(wrong.argmax()), len(wrong))
-    rows = int(wrong[truth, guess])
-    if rows <= 0 or len(matrix) < 3:
-        return ""
-    return sentence(
-        f"The most frequent mistake is {labels[truth]} taken for {labels[guess]}: "
-        f"{count(rows)} rows, {percent(rows / max(1, matrix[truth].sum()))} of {labels[truth]}."
-    )
+    return section("Class by class", grid("two", left, figure(svg, caption)))
