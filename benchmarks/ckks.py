@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from tacit.bench import Row, cpu
+from benchmarks._harness import Row, cpu
 from tacit.core.secret import Secret
 from tacit.crypto import bfv
 from tacit.crypto.ckks import Adder, Cipher, Product, columns, make_keys, parameter_set, rotations_for

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from tacit.bench import Row
+from benchmarks._harness import Row
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR

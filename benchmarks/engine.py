@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.bench import Row
+from benchmarks._harness import Row
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events
 from tacit.core.link import Link

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from tacit.bench import Row, cpu
+from benchmarks._harness import Row, cpu
 from tacit.core.parallel import one_thread
 from tacit.federation import Federation
 from tacit.ledger.cost import peak_megabytes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.bench import Row, cpu
+from benchmarks._harness import Row, cpu
 from tacit.crypto.paillier import Adder, Packing, PrivateKey, make_keys
 
 BITS = 2048

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tacit.bench import Row, cpu
-from tacit.reproduce import load_paper
+from benchmarks._harness import Row, cpu
+from tacit.checkout import load_file
 
-protected_epoch = load_paper("ring-mlp").protected_epoch
+protected_epoch = load_file("reproductions", "ring-mlp").protected_epoch
 CLIENTS, PARAMETERS = 5, 650
 PHE_CIPHERTEXT = 256  # bytes of a ciphertext at 1024 bits; phe sends one for each parameter, and an exponent
 

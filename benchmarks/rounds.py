@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
+from benchmarks._harness import Row
 from tacit import Architecture, LocalTraining, Weighting
-from tacit.bench import Row
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.engines.holdings import Holdings

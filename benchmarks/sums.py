@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.bench import Row, cpu
+from benchmarks._harness import Row, cpu
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Events, Replied

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.bench import Row, cpu
+from benchmarks._harness import Row, cpu
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.bench import folder_of
+from tacit.checkout import folders_of
 from tacit.runs.folder import RunFolder
 from tacit.runs.page import markup
 from tacit.runs.page.units import escape
@@ -26,7 +26,7 @@ def write_book(out: Path) -> dict[str, Any]:
     """
     files = [path for path in sorted(out.glob("*.json")) if path.name != BOOK]
     tables = {path.stem: json.loads(path.read_bytes()) for path in files}
-    contents = tomllib.loads((folder_of("reproductions") / "contents.toml").read_text(encoding="utf-8"))
+    contents = tomllib.loads((folders_of("reproductions")[0] / "contents.toml").read_text(encoding="utf-8"))
     entries = []
     for paper in contents.get("paper", []):
         for item in paper["items"]:

@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from reproductions._harness import Experiment, grid
 from reproductions._lines import Rows, plot
 from reproductions.aggregation import CLIENTS, DATA, federation
 from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, class_counts, concentration
-from tacit.reproduce import Experiment, grid
-from tacit.runs.page.division import division
+from tacit.runs.page.figures import division
 
 WEIGHTED = {method.name: method.weighting for method in (HWFedAvg(), NWFedAvg())}
 

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from reproductions._harness import Cell, Experiment
 from reproductions._lines import Rows, lines, plot
 from reproductions._trainings import Scores, points
 from reproductions.aggregation import CLIENTS, DATA, DEEP, FEW, LOCAL, course
 from tacit.methods.homogeneity import HWFedAvg
-from tacit.reproduce import Cell, Experiment
 
 SHALLOW = "432"
 LAYERS: dict[str, tuple[int | str, ...]] = {SHALLOW: (1, "all"), DEEP: (1, 2, "all")}

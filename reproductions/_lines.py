@@ -53,18 +53,16 @@ def lines(named: Mapping[str, Points], below: str, beside: str, *, log: str = ""
     True
     """
     with sheet(7.5, 3.4, f"{beside} by {below}: {', '.join(named)}") as drawing:
-        axes = drawing.axes(0.6, 0.4, 2.3, 0.1)
+        axes = drawing.axes(below, beside)
         for place, (name, points) in enumerate(named.items()):
             x, y = zip(*sorted(points), strict=True)
             turn, dash = divmod(place, len(DASHES))
             style: dict[str, Any] = {"linestyle": DASHES[dash], "marker": MARKS[turn % len(MARKS)]}
             style |= {"markersize": 3.5, "markerfacecolor": "none"}
             axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.8, label=drawing.text(name, 44), **style)
-        if "x" in log:
-            axes.set_xscale("log")
-        if "y" in log:
-            axes.set_yscale("log")
-        axes.set_xlabel(below, fontsize=7.5, labelpad=1)
-        axes.set_ylabel(beside, fontsize=7.5)
-        axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), borderaxespad=0, fontsize=6.5)
+        axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+        for axis in (getattr(axes, f"{letter}axis") for letter in log):
+            axis.set_major_formatter("{x:g}")  # the usual one writes powers as mathematics
+            axis.set_minor_formatter("")
+        drawing.figure.legend(loc="outside right center", fontsize=6.5)
     return drawing.svg

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from reproductions._harness import Cell, Experiment, grid
 from reproductions._lines import Rows, lines, plot
 from reproductions._trainings import Scores, count_rounds, divide, points, score_rounds
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.homogeneity import HWFedAvg
-from tacit.reproduce import Cell, Experiment, grid
 
 DATA, CLIENTS, ROUNDS = "har_recomputed", 8, 8
 STRATEGIES = ("fedavg", "hwfedavg", "nwfedavg", "fedyogi", "fedadam", "fedadagrad")

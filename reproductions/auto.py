@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from reproductions._harness import Experiment, grid
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
-from tacit.reproduce import Experiment, grid
 from tacit.runs.auto import CANDIDATES, best_of, choose, rotate, try_candidates
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings

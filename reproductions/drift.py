@@ -9,10 +9,10 @@ from functools import cache, partial
 from typing import Any
 
 from reproductions import _trainings as trainings
+from reproductions._harness import Experiment, grid
 from reproductions._lines import plot
 from tacit.methods import METHODS
 from tacit.methods.scaffold import Scaffold
-from tacit.reproduce import Experiment, grid
 
 WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "FedAvg": ("fedavg", {}),

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+from reproductions._harness import Experiment, grid
 from reproductions._lines import plot
 from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import Experiment, grid
 
 DATA, ROUNDS = "susy_sample", 100
 CLIENTS = (5, 20, 50)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+from reproductions._harness import Experiment, grid
 from tacit.core.errors import UnavailableError
 from tacit.core.random import generator
 from tacit.data.files import load
@@ -22,7 +23,6 @@ from tacit.data.table import Table
 from tacit.federation import Federation
 from tacit.methods.federboost import FederBoost
 from tacit.protections.noised import Noised
-from tacit.reproduce import Experiment, grid
 
 CREDIT, CANCER, ADULT = "credit_default", "breast_cancer_diagnostic", "adult"
 SLOWLY = f"{CANCER}, 100 trees at a rate of 0.1"  # where the area that was expected is reached

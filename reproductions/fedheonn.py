@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from reproductions import _fedheonn_runs as runs
 from reproductions._fedheonn_runs import LAM, Data
+from reproductions._harness import Cell, Experiment
 from reproductions._lines import Rows, plot
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import Cell, Experiment
 
 BEAN, SKIN, DIGITS = Data("dry_bean", repeat=10), Data("skin_segmentation"), Data("digits")
 SEEDS = 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reproductions._harness import Cell, Experiment, grid
 from reproductions._lines import plot
 from tacit.core.parallel import one_thread
 from tacit.core.party import Party
@@ -19,7 +20,6 @@ from tacit.federation import Federation
 from tacit.methods.base import Method
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import Cell, Experiment, grid
 
 FOLDS = 10
 CLIENTS = 4

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from reproductions._harness import Experiment, grid
 from reproductions._trainings import score
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import Experiment, grid
 
 WIDTH = 1000
 # Data set, least accuracy expected (per cent), and that of the ensemble's paper, which has no hidden layer.

@@ -8,11 +8,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from reproductions._fedheonn_runs import LAM
+from reproductions._harness import Cell, Experiment
 from tacit.core.errors import UnavailableError
 from tacit.data.files import load
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.reproduce import Cell, Experiment
 
 DATA = "synthetic-higgs-x4"
 CLIENTS = 10_000

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
+from reproductions._harness import Cell, Experiment
 from reproductions._lines import plot
 from reproductions._trainings import score
 from tacit.core.protection import NoiseUnit
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.noised import Noised
-from tacit.reproduce import Cell, Experiment
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from reproductions import _trainings as trainings
+from reproductions._harness import Experiment, grid
 from reproductions._lines import plot
 from tacit.core.fields import add_prefix
 from tacit.core.shared import Shared
@@ -28,7 +29,6 @@ from tacit.methods.flop import OWN, SEED, Flop
 from tacit.models.heads import fit_layer, solve_layer, sum_layer
 from tacit.models.network import Matrix, Targets, Vector, softmax
 from tacit.models.neural import PREFIX, Neural
-from tacit.reproduce import Experiment, grid
 
 ROWS, NEW = 600, 600  # of a client, and of one that took no part
 COMMON = {

@@ -9,11 +9,11 @@ from functools import cache, partial
 from typing import Any
 
 from reproductions import _trainings as trainings
+from reproductions._harness import Cell, Experiment
 from tacit.data.files import load
 from tacit.data.preparation import Preparation
 from tacit.methods.fusion import Fusion
 from tacit.models.marginals import FAMILIES
-from tacit.reproduce import Cell, Experiment
 
 CLIENTS, SEEDS = 10, 5
 FINAL = "MLP(hidden_layer_sizes=(100, 100), batch_size=128, max_iter=20, alpha=0.1)"

@@ -14,10 +14,10 @@ from scipy.spatial.distance import cdist
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
 
+from reproductions._harness import Experiment, grid
 from tacit.federation import Federation
 from tacit.methods.graffl import Graffl
 from tacit.models.generator import Generator
-from tacit.reproduce import Experiment, grid
 
 COMMON: Mapping[str, Any] = {"hidden": "64,24", "rounds": 30, "points": 50}
 DIVISION: Mapping[str, Any] = {"partition": "dirichlet", "alpha": 0.3}

@@ -14,15 +14,15 @@ import gmpy2
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._harness import cpu
+from reproductions._harness import Experiment, grid
 from reproductions._lines import plot
 from reproductions._trainings import score
-from tacit.bench import cpu
 from tacit.crypto.paillier import Packing, make_keys
 from tacit.crypto.paillier.numbers import random_prime
 from tacit.federation import Federation
 from tacit.methods.presets import PFMLP
 from tacit.protections.paillier import Paillier
-from tacit.reproduce import Experiment, grid
 
 DATA, CLIENTS = "digits", 5
 TRAINING = {"hidden": "32", "rounds": 10, "epochs": 5, "rate": 0.3}

@@ -15,9 +15,10 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._harness import cpu
+from reproductions._harness import Cell, Experiment, grid
 from reproductions._lines import plot
 from reproductions._trainings import Scores, score
-from tacit.bench import cpu
 from tacit.core.layout import Field, Layout
 from tacit.core.secret import Secret
 from tacit.crypto.channel import seal, unseal
@@ -26,7 +27,6 @@ from tacit.crypto.paillier import Packing, add_blobs, blind, make_keys, unblind
 from tacit.data.files import load
 from tacit.federation import Federation
 from tacit.methods.ring_mlp import RingMLP
-from tacit.reproduce import Cell, Experiment, grid
 
 DATA, ROUNDS, RATE, TUNED = "digits", 120, 0.01, 0.5
 MEASURES = ("accuracy", "loss", "precision", "recall", "auc")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from reproductions._harness import Experiment, grid
 from tacit.data.files import load
 from tacit.data.partition import split
 from tacit.data.preparation import Preparation
@@ -24,7 +25,6 @@ from tacit.methods.averaging.part_training import cover
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.splitfed import SplitFed
 from tacit.models.network import cut_network
-from tacit.reproduce import Experiment, grid
 
 ROWS, TEST, CLIENTS, EPOCHS = 10_000, 2_000, 5, 20
 COMMON = {"network": "cnn", "rounds": EPOCHS, "batch": 10, "optimiser": "adam", "rate": 0.005, "limit": 10.0}

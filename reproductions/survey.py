@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from reproductions._harness import Cell, Experiment
 from reproductions._survey_formulas import FRAMEWORKS, Formula
 from reproductions._survey_runs import BASE, KEY_BITS, protection_of, run, sizes
 from tacit.core.errors import TacitError
 from tacit.federation import Federation
 from tacit.methods import METHODS
-from tacit.reproduce import Cell, Experiment
 
 PAPER = "Horizontal Federated Learning Frameworks: A Literature Study"
 AXES = {

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
+from reproductions._harness import Experiment, grid
 from reproductions._lines import plot
 from tacit.data.preparation import Preparation
 from tacit.federation import Federation
 from tacit.methods import METHODS
 from tacit.methods.presets import TwoPhaseMPC
 from tacit.protections.secret_sharing.committee import Committee
-from tacit.reproduce import Experiment, grid
 
 DATA, ROUNDS, MEMBERS, CLIENTS = "digits", 15, 3, (8, 16, 32, 64, 128)
 SLOW = 64  # clients from which a row takes more than seconds

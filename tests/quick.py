@@ -37,12 +37,13 @@ class BlankSheet(drawing.Sheet):
     """A sheet that shows its texts and draws nothing."""
 
     def __init__(self, width: float, height: float, label: str) -> None:
-        self.width, self.height, self.label = width, height, label
-        self.svg = ""
+        self.label, self.figure = label, mock.MagicMock()
+        self.figure.subplots.return_value = mock.MagicMock(), mock.MagicMock()
         self._texts: list[str] = []
 
-    def axes(self, *places: Any, **labels: Any) -> Any:
-        return mock.MagicMock()
+    def text(self, value: object, longest: int = 28) -> str:
+        self._texts.append(super().text(value, longest))
+        return self._texts[-1]
 
     def finish(self) -> None:
         self.svg = f"<svg>{' '.join(map(drawing.escape, self._texts))}</svg>"

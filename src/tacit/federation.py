@@ -31,7 +31,7 @@ from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.parties import Parties
 from tacit.ledger.cost import CostLedger
-from tacit.ledger.notebook import notebook_bar
+from tacit.ledger.history import notebook_bar
 from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.methods.compatibility import check_compatibility, check_holdout, min_count_of
@@ -94,32 +94,24 @@ class Federation(Parties):
 
         Parameters
         ----------
-        method : Method or str
+        method, preparation
+            What is learnt, and scaling and treatment of missing values.
         protect : Protection or str, optional
             How sums are protected; without it, as the method usually is (``default_protection``).
-        preparation : Preparation, optional
-            Scaling and treatment of missing values.
-        events : Events, optional
-            Where to tell what happens.
-        min_clients : int, optional
-            No total over fewer contributions is opened; 1 for plain sums, else 3.
-        min_count : int, optional
-            No class, category or column in which fewer rows stand apart is learnt from; 1, which counts
-            nothing, for plain sums and those with noise, else 5.
+        min_clients, min_count : int, optional
+            No total over fewer contributions is opened, and no class, category or column in which fewer rows
+            stand apart is learnt from; 3 and 5, but 1 where the protection hides nothing.
         start : Training, optional
             An earlier training that these clients join: schema and scale stay as they are.
-        run : str, optional
-            The run's id.
+        run, events, record : optional
+            The run's id, where to tell what happens, and what is subscribed there.
         transcript : callable, optional
             Told everything that anyone received: receiver, sender, step, bytes.
-        keep, resume : optional
-            ``keep`` is told after each round what a run of the same settings can ``resume`` from.
-        announce : callable, optional
-            Told before a total opens who was in the totals so far, to put into a snapshot as ``opened``.
+        keep, resume, announce : optional
+            ``keep`` is told after each round what a run of the same settings can ``resume`` from, and
+            ``announce`` before a total opens who was in the totals so far.
         track : bool
             Score the model on the central test after each round, for ``Training.history``.
-        record : Record, optional
-            Subscribed to ``events``: for who wants what is told before it, or of one that fails.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         protection = PROTECTIONS.build(protect) if isinstance(protect, str) else protect

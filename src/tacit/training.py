@@ -51,19 +51,12 @@ class Training(Shown):
 
     Attributes
     ----------
-    trained : Model or None
-        The model; None if it opened at sites that show it to nobody else.
-    outcome : Outcome
-        Digest of the agreed model, and the shared values.
-    schema, manifest, ledger
-        What was agreed, and what the training cost.
-    failures : dict
-        Parties that failed, with the reason.
+    trained, outcome
+        The model, None if it opened at sites that show it to nobody else; its digest and the shared values.
+    schema, manifest, ledger, failures, record
+        What was agreed, what it cost, which parties failed and why, and what else was told as it happened.
     holdout : dict or None
-        Scores on the rows that clients keep aside, from a protected sum of counts; None if there are no such
-        rows, or the sum must not open.
-    record : Record
-        What else was told as it happened: who saw what, the rounds, the notes.
+        Scores on the rows that clients keep aside, from a protected sum of counts, if there is one.
     test : Table or None
         The experimenter's own test rows.
     """
@@ -160,10 +153,7 @@ def cells_are_counted(coordinator: Coordinator) -> bool:
 
 
 def federated_scores(coordinator: Coordinator) -> dict[str, Any] | None:
-    """Return the scores on the rows that clients keep aside, from a protected sum of counts.
-
-    None if the total must not open, or no rows can have it: a model is worth more than its scores.
-    """
+    """Return the scores on the rows that clients keep aside; None if their counts must not open."""
     noisy = coordinator.components.protection.adds_noise
     try:
         counts = coordinator.reveal(coordinator.components.method.evaluation)

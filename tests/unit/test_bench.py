@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tacit.bench import Row, chosen, cpu, machine, run_bench
+from benchmarks._harness import Row, cpu, machine, run_bench
+from tacit.checkout import list_files
 from tacit.core.errors import ConfigError
 from tacit.ledger.cost import peak_megabytes
 
@@ -21,7 +22,7 @@ from tacit.ledger.cost import peak_megabytes
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TACIT_BENCHMARKS", str(tmp_path))
     (tmp_path / "speed.py").write_text(
-        "from tacit.bench import Row\n"
+        "from benchmarks._harness import Row\n"
         "def rows():\n"
         "    yield Row('twice', 1.0, 's', baseline=2.0, target=1.5)\n"
         "    yield Row('alone', None, 's', note='cannot be measured here')\n"
@@ -56,15 +57,15 @@ def test_own_benches_are_found_and_run(own: Path) -> None:
 
 
 def test_a_typing_error_names_the_nearest(own: Path) -> None:
-    assert chosen("all") == ["speed"]
+    assert list_files("benchmarks") == ["speed"]
     with pytest.raises(ConfigError, match="unknown bench 'sped': did you mean 'speed'"):
-        chosen("sped")
+        list_files("benchmarks", "sped")
     with pytest.raises(ConfigError, match="did you mean 'speed'"):
         run_bench("sped")
 
 
 def test_the_benches_of_the_checkout() -> None:
-    assert "engine" in chosen("all")
+    assert "engine" in list_files("benchmarks")
 
 
 def test_the_machine_is_described_without_its_name() -> None:

@@ -110,7 +110,7 @@ class TestBar:
         return found
 
     def test_is_drawn_in_notebooks(self, drawn, federation, monkeypatch):
-        monkeypatch.setattr("tacit.ledger.notebook.EVERY", 0.0)
+        monkeypatch.setattr("tacit.ledger.history.EVERY", 0.0)
         federation.train("fedheonn", protect="plain")
         assert any("<progress" in text and "of 7 clients" in text for text in drawn)
         assert drawn[-1].startswith("Tacit done: ") and ", accuracy 0." in drawn[-1]

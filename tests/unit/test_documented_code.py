@@ -147,14 +147,13 @@ def test_the_commands_that_are_shown_are_accepted(
 
 def test_every_command_paper_and_bench_is_on_the_page_of_the_command() -> None:
     """And every command in the README."""
-    from tacit.bench import chosen
-    from tacit.reproduce import papers
+    from tacit.checkout import list_files
 
     page, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/cli.md", "README.md"))
     for name in COMMAND.commands:
         assert f"tacit {name}" in page, name
         assert f"tacit {name}" in readme, name
-    for name in (*papers("all"), *chosen("all")):
+    for name in (*list_files("reproductions"), *list_files("benchmarks")):
         assert f"`{name}`" in page, name
 
 

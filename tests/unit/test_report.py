@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from tacit.core.events import Events, Replied, WaveEnded, WaveStarted
 from tacit.ledger.cost import CostLedger
 from tacit.protections.plain import Plain
-from tacit.runs.page.division import columns_of
+from tacit.runs.page import units
+from tacit.runs.page.context import promise_lines
+from tacit.runs.page.evidence import rounds_section
+from tacit.runs.page.figures import columns_of
+from tacit.runs.page.markup import part, section
+from tacit.runs.page.scores import difference, write
 from tacit.runs.page.units import energy_text, escape, size_text, time_text
 from tacit.runs.report import render
 
@@ -279,6 +284,60 @@ def test_drawings_survive_letters_that_no_font_has() -> None:
     assert "中文" in render(result)
     assert "\x00" not in render(result)
     render(result).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (units.count, 20000, "20,000"),
+        (units.decimal, 0.90432, "0.904"),
+        (units.decimal, -0.5, "−0.500"),
+        (units.decimal, None, "–"),
+        (units.significant, 1234.5, "1,234"),
+        (units.significant, 0.00346, "0.00346"),
+        (units.significant, 1.2e-5, "1.20 × 10⁻⁵"),
+        (units.percent, 0.90432, "90.4\xa0%"),
+        (units.short, "4.50\xa0ms", "4.5\xa0ms"),
+        (units.short, "250\xa0kB", "250\xa0kB"),
+        (units.size_text, 512, "512\xa0B"),
+        (units.size_text, 13_245_000, "13.2\xa0MB"),
+        (units.time_text, 0.0043, "4.30\xa0ms"),
+        (units.time_text, 7200, "2.00\xa0h"),
+        (units.energy_text, 0.00031, "0.310\xa0mWh"),
+        (units.number, float("nan"), None),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(write: Any, value: Any, text: str | None) -> None:
+    assert write(value) == text
+
+
+def test_scores_are_written_as_is_usual_and_compared_as_written() -> None:
+    assert [write("accuracy", 0.9043), write("f1", 0.9043), write("mse", None)] == [
+        "90.43\xa0%",
+        "0.904",
+        "–",
+    ]
+    assert difference("accuracy", 0.904, 0.904001) == "same as pooled data"
+    assert difference("f1", 0.8, 0.85) == "−0.0500 against pooled data"
+    assert difference("f1", 0.8, None) == ""
+
+
+def test_rounds_are_drawn_where_there_are_several_with_scores() -> None:
+    assert rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]}) == ""
+    assert rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]}) == ""
+    scored = [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]
+    assert "macro F1" in rounds_section({"rounds": scored})
+
+
+def test_small_parts_of_a_page() -> None:
+    assert part({"scores": {"federated": None}}, "scores", "federated") == {}
+    assert section("Empty", "", "") == ""
+    assert promise_lines(Plain().promises.as_dict())[0] == ("totals open at", "the coordinator")
+
+
+def test_merged_clients_are_ordered_by_their_largest_class() -> None:
+    merged, size = columns_of(np.array([[0.0, 4.0], [2.0, 0.0], [0.0, 2.0], [4.0, 0.0]]), columns=2)
+    assert (merged.tolist(), size) == ([[3, 0], [0, 3]], 2)
 
 
 @given(st.text())

@@ -13,18 +13,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from reproductions import _harness as harness
 from reproductions import fedheonn_noise as noise
 from reproductions import pfmlp, ring_mlp, two_phase
 from reproductions._fedheonn_runs import Data, formula_rounds, measured_rounds, quasi_newton, trained
+from reproductions._harness import Cell, Experiment, reproduce_papers
 from reproductions._lines import lines, series
 from reproductions.fedheonn import experiments
-from tacit import bench
-from tacit import reproduce as harness
-from tacit.cli.app import complete_bench, complete_paper
+from tacit import checkout
+from tacit.checkout import list_files
+from tacit.cli.app import names
 from tacit.cli.progress import OneBar
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.methods import METHODS
-from tacit.reproduce import Cell, Experiment, papers, reproduce_papers
 
 
 def absent(seed: int) -> float:
@@ -41,8 +42,15 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> None:
         Cell({"data": "new"}, lambda seed: 1.0),
     ]
     table = Experiment("t", "A title", "Somebody, Some paper", "things", {"lam": 0.5}, 2, cells, "A remark")
-    monkeypatch.setattr(harness, "files_of", lambda _: ["some"])
-    monkeypatch.setattr(harness, "load_paper", lambda _: SimpleNamespace(experiments=lambda: [table]))
+    papers_here(monkeypatch, [table])
+
+
+def papers_here(monkeypatch: pytest.MonkeyPatch, tables: list[Experiment]) -> None:
+    """Let there be one paper, with these tables, and a book as always."""
+    some = SimpleNamespace(experiments=lambda: tables)
+    load = harness.load_file
+    monkeypatch.setattr(harness, "list_files", lambda kind, name: ["some"])
+    monkeypatch.setattr(harness, "load_file", lambda kind, name: some if name == "some" else load(kind, name))
 
 
 @pytest.mark.usefixtures("paper")
@@ -70,7 +78,7 @@ def test_fewer_seeds(tmp_path: Path) -> None:
 
 def test_what_cannot_be_repeated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'fedheonn'"):
-        papers("fedheon")
+        list_files("reproductions", "fedheon")
     with pytest.raises(ConfigError, match="seeds is 0"):
         reproduce_papers("fedheonn", seeds=0, out=tmp_path)
     (tmp_path / "taken").touch()
@@ -88,27 +96,27 @@ def test_papers_of_your_own_are_found_and_may_share_files(
     (own / "_shared.py").write_text("NUMBER = 7.0\n")
     (own / "my_paper.py").write_text(
         "from reproductions._shared import NUMBER\n"
-        "from tacit.reproduce import Cell, Experiment\n"
+        "from reproductions._harness import Cell, Experiment\n"
         "def experiments():\n"
         "    yield Experiment('t', 'T', 'P', 'q', {}, 1, [Cell({'n': 1}, lambda seed: NUMBER)])\n"
     )
     monkeypatch.setenv("TACIT_REPRODUCTIONS", str(own))
-    assert papers("all") == ["my-paper"]
-    (table,) = reproduce_papers("my-paper", out=tmp_path)
+    assert list_files("reproductions") == ["my-paper"]
+    (table,) = checkout.load_file("reproductions", "_harness").reproduce_papers("my-paper", out=tmp_path)
     assert table["rows"][0]["ours"] == 7.0
 
 
 def test_outside_a_checkout_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "__file__", str(tmp_path / "lib" / "tacit" / "bench.py"))
+    monkeypatch.setattr(checkout, "__file__", str(tmp_path / "lib" / "tacit" / "checkout.py"))
     said = r"no reproductions/ folder here: run this in a checkout of Tacit, or set TACIT_REPRODUCTIONS"
     with pytest.raises(ConfigError, match=said):
-        papers("all")
+        list_files("reproductions")
     with pytest.raises(ConfigError, match=r"no benchmarks/ folder here: .*, or set TACIT_BENCHMARKS"):
-        bench.chosen("all")
-    assert complete_paper() == complete_bench() == []
+        list_files("benchmarks")
+    assert names("reproductions") == names("benchmarks") == []
     monkeypatch.undo()
-    assert complete_paper()[-2:] == ["two-phase", "all"]
+    assert names("reproductions")[-2:] == ["two-phase", "all"]
 
 
 @pytest.mark.usefixtures("paper")
@@ -127,7 +135,7 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
         Experiment("t", "T", "P", "q", {}, 3, cells, drawings=drawings),
         Experiment("u", "U", "P", "q", {}, 3, cells[1:]),
     ]
-    monkeypatch.setattr(harness, "load_paper", lambda _: SimpleNamespace(experiments=lambda: tables))
+    papers_here(monkeypatch, tables)
     (table,) = reproduce_papers("some", quick=True, out=tmp_path)
     assert (table["seeds"], [row["n"] for row in table["rows"]]) == (1, [1])
     assert drawn == table["rows"]
@@ -203,7 +211,7 @@ def test_lines_are_drawn_from_measured_rows_only() -> None:
 
 @pytest.mark.parametrize("name", ["aggregation", "drift", "fedavg", "ring-mlp", "splitfed", "two-phase"])
 def test_tables_have_names_of_their_own_and_rows_that_differ(name: str) -> None:
-    tables = list(harness.load_paper(name).experiments())
+    tables = list(checkout.load_file("reproductions", name).experiments())
     assert len({table.name for table in tables}) == len(tables) >= 4
     for table in tables:
         rows = [tuple(cell.settings.items()) for cell in table.cells]
@@ -314,7 +322,7 @@ class TestBook:
         (out / f"{name}.json").write_text(json.dumps(table))
 
     def test_entries_follow_from_the_tables_that_are_there(self, tmp_path):
-        write_book = harness.load_paper("_book").write_book
+        write_book = harness.load_file("reproductions", "_book").write_book
         assert write_book(tmp_path)["counts"]["done"] == 0
         self.written(tmp_path, "fedheonn-ensemble-accuracy")
         self.written(tmp_path, "ring-mlp-time", within=False)
@@ -334,14 +342,14 @@ class TestBook:
         assert json.loads((tmp_path / "reproduction.json").read_text()) == book
 
     def test_every_table_that_is_named_can_be_made(self):
-        contents = harness.folder_of("reproductions") / "contents.toml"
+        contents = harness.folders_of("reproductions")[0] / "contents.toml"
         named = {
             table
             for paper in tomllib.loads(contents.read_text())["paper"]
             for item in paper["items"]
             for table in item.get("tables", [])
         }
-        files = [harness.load_paper(name) for name in papers("all")]
+        files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
         made = [each.name for file in files for each in file.experiments()]
         assert {name for name in named if not any(each.startswith(name) for each in made)} == set()
 
@@ -363,7 +371,7 @@ class TestSurvey:
     """The survey's formulas, and what a small run counts."""
 
     def test_every_framework_is_a_method_and_formulas_are_those_of_the_survey(self):
-        frameworks = harness.load_paper("_survey_formulas")
+        frameworks = harness.load_file("reproductions", "_survey_formulas")
         assert {*frameworks.FRAMEWORKS} <= {*METHODS.names()}
         sizes = frameworks.Sizes(C=16, n=10, M=4, S=650, R=15)
         counted = {
@@ -374,7 +382,7 @@ class TestSurvey:
         assert (counted["fedavg"], counted["pfmlp"]) == ([480], [4 * 240 + 16, 3 * 240 + 16])
 
     def test_a_round_of_classic_learning_has_the_survey_s_messages(self):
-        survey = harness.load_paper("survey")
+        survey = harness.load_file("reproductions", "survey")
         assert survey.round_messages("fedavg", 0) == 2 * survey.BASE["clients"]
         assert survey.seen_alone("fedavg", 0) > 0
 

@@ -13,8 +13,7 @@ from tacit.cli.app import app
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
 from tacit.methods import METHODS
 from tacit.runs import survey as module
-from tacit.runs.recommendation import Needs, front, recommend
-from tacit.runs.survey import _digest, join_seeds, list_cells, measure, measure_apart, survey
+from tacit.runs.survey import Needs, _digest, front, list_cells, measure, measure_apart, recommend, survey
 
 TABLES = {"data": {"name": "iris"}, "partition": {"name": "iid", "clients": 4}, "run": {"baselines": False}}
 
@@ -46,30 +45,28 @@ def row(method="a", protect="masked", score=0.9, **other):
 
 class TestCells:
     def test_default_is_each_methods_own_protection(self):
-        cells = list_cells(TABLES, "fedheonn,fedavg", "default", 2, {"fedavg": {"rounds": 2}})
-        assert [cell["run"]["seed"] for cell in cells] == [0, 1, 0, 1]
+        cells = list_cells(TABLES, "fedheonn,fedavg", "default", {"fedavg": {"rounds": 2}})
         assert all("protect" not in cell for cell in cells)
-        assert cells[2]["method"] == {"name": "fedavg", "rounds": 2}
+        assert cells[1]["method"] == {"name": "fedavg", "rounds": 2}
 
     def test_all_is_every_registered_method_and_protection(self):
-        assert [cell["method"]["name"] for cell in list_cells({}, "all", "default", 1, {})] == METHODS.names()
-        protections = [cell["protect"]["name"] for cell in list_cells({}, "fedheonn", "all", 1, {})]
+        assert [cell["method"]["name"] for cell in list_cells({}, "all", "default", {})] == METHODS.names()
+        protections = [cell["protect"]["name"] for cell in list_cells({}, "fedheonn", "all", {})]
         assert "bfv" in protections
         assert "default" not in protections
 
     @pytest.mark.parametrize(
-        ("methods", "protections", "seeds", "options", "text"),
+        ("methods", "protections", "options", "text"),
         [
-            ("fedavgg", "default", 1, {}, "did you mean 'fedavg'"),
-            ("", "default", 1, {}, "--methods"),
-            ("fedavg", "maskd", 1, {}, "did you mean 'masked'"),
-            ("fedavg", "default", 0, {}, "--seeds is 0: give at least 1"),
-            ("fedavg", "default", 1, {"fedavgg": {}}, "has no method 'fedavgg'"),
+            ("fedavgg", "default", {}, "did you mean 'fedavg'"),
+            ("", "default", {}, "--methods"),
+            ("fedavg", "maskd", {}, "did you mean 'masked'"),
+            ("fedavg", "default", {"fedavgg": {}}, "has no method 'fedavgg'"),
         ],
     )
-    def test_names_that_nobody_knows_are_refused(self, methods, protections, seeds, options, text):
+    def test_names_that_nobody_knows_are_refused(self, methods, protections, options, text):
         with pytest.raises(ConfigError, match=text):
-            list_cells(TABLES, methods, protections, seeds, options)
+            list_cells(TABLES, methods, protections, options)
 
 
 class TestSurvey:
@@ -113,7 +110,7 @@ class TestSurvey:
 
         def fails(tables):
             asked.append(1)
-            return {"method": "fedheonn", "protect": "bfv", "seed": 0, "state": "failed", "note": "no memory"}
+            return {"method": "fedheonn", "protect": "bfv", "state": "failed", "note": "no memory"}
 
         monkeypatch.setattr(module, "measure_apart", fails)
         for _ in range(2):
@@ -126,19 +123,11 @@ class TestSurvey:
             survey(TABLES, "fedheonn", out=str(tmp_path / "file"))
         assert not here
 
-    def test_seeds_are_joined(self):
-        rows = [{**row(score=score), "state": "done", "scores": {"accuracy": score}} for score in (0.8, 0.9)]
-        for name in module.COSTS:
-            for each in rows:
-                each.setdefault(name, None)
-        (found,) = join_seeds(rows)
-        assert (found["score"], found["sd"], found["seeds"]) == pytest.approx((0.85, 0.05, 2))
-
 
 def test_a_process_that_is_killed_is_a_failed_cell(monkeypatch):
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
-    found = measure_apart({"method": {"name": "fedavg"}, "run": {"seed": 3}})
-    assert (found["state"], found["seed"]) == ("failed", 3)
+    found = measure_apart({"method": {"name": "fedavg"}})
+    assert (found["state"], found["protect"]) == ("failed", "default")
     assert found["note"] == "its process ended with 1: it said nothing"
 
 

@@ -1,13 +1,13 @@
 """The ``tacit`` command: every capability, for people and (with ``--json``) for programs."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 import tacit
+from tacit.checkout import list_files, load_file
 from tacit.cli.datasets import data_app
 from tacit.cli.federations import audit_app, backup, federation_app, new, restore, site_app
 from tacit.cli.flags import EXTRA, ReadingCommand, SettingsCommand
@@ -49,39 +49,25 @@ def version(
 
 for training in (run, plan, survey, tune):
     app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
-for reading in (predict, export):
-    app.command(cls=ReadingCommand)(reading)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, sample):
+app.command(cls=ReadingCommand)(predict)
+for command in (new, methods, protections, resume, runs, show, compare, exposure, export, sample):
     app.command()(command)
 for operating in (submit, doctor, backup, restore):
     app.command()(operating)
 
 
-def complete_paper() -> list[str]:
-    """Return the names of papers whose tables can be repeated, where there are any."""
-    from tacit.reproduce import papers
-
-    return _list_names(papers)
-
-
-def complete_bench() -> list[str]:
-    """Return the names of the benches, where there are any."""
-    from tacit.bench import chosen
-
-    return _list_names(chosen)
-
-
-def _list_names(choose: Callable[[str], list[str]]) -> list[str]:
+def names(kind: str) -> list[str]:
+    """Return the names of what a checkout has of a kind, where there is one."""
     try:
-        return [*choose("all"), "all"]
-    except ConfigError:  # not in a checkout
+        return [*list_files(kind), "all"]
+    except ConfigError:
         return []
 
 
 @app.command()
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="Which paper; 'all' for every one.", autocompletion=complete_paper)
+        str, typer.Argument(help="Which one; or 'all'.", autocompletion=lambda: names("reproductions"))
     ] = "all",
     seeds: Annotated[int | None, typer.Option(help="Seeds per cell; fewer is quicker.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One seed, and no rows that take long.")] = False,
@@ -92,17 +78,17 @@ def reproduce(
 ) -> None:
     """Repeat a paper's experiments: its table beside ours; goes on where it was stopped."""
     from tacit.cli.progress import OneBar
-    from tacit.reproduce import columns_of, reproduce_papers
 
+    harness, asked = load_file("reproductions", "_harness"), {"seeds": seeds, "quick": quick, "fresh": fresh}
     with OneBar(quiet) as bar:
-        tables = reproduce_papers(name, seeds=seeds, quick=quick, fresh=fresh, out=Path(out), progress=bar)
+        tables = harness.reproduce_papers(name, out=Path(out), progress=bar, **asked)
     shown = [
         part
         for table in tables
         for part in (
             Text(f"\n{table['title']}", "bold"),
             Text(f"{table['quantity']}; {plain_text(table['settings'])}", "dim"),
-            listing(table["rows"], columns_of(table["rows"])),
+            listing(table["rows"], harness.columns_of(table["rows"])),
             table["html"],
         )
     ]
@@ -112,19 +98,19 @@ def reproduce(
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(help="Which bench; 'all' for every one.", autocompletion=complete_bench)
+        str, typer.Argument(help="Which one; or 'all'.", autocompletion=lambda: names("benchmarks"))
     ] = "all",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure ours against what users have today, CPU time, in one run."""
-    from tacit.bench import COLUMNS, chosen, run_bench
-
-    results = []
-    for each in chosen(name):
+    results, harness = [], load_file("benchmarks", "_harness")
+    for each in list_files("benchmarks", name):
         if not quiet:
             stderr.print(f"bench {each} …")
-        results.append(run_bench(each))
+        results.append(harness.run_bench(each))
     value = results[0] if name != "all" else {"bench": "all", "benches": results}
-    titled = ((Text(f"\n{each['bench']}", "bold"), listing(each["results"], COLUMNS)) for each in results)
-    say(as_json, value, *(part for pair in titled for part in pair))
+    shown: list[Any] = []
+    for each in results:
+        shown += [Text(f"\n{each['bench']}", "bold"), listing(each["results"], harness.COLUMNS)]
+    say(as_json, value, *shown)

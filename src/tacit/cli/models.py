@@ -27,14 +27,9 @@ Kind = Annotated[
 
 
 def export(
-    context: typer.Context,
     name: RunName = "latest",
     to: Annotated[Path | None, typer.Option("--to", help="File to write, or a format by its name.")] = None,
     kind: Kind = None,
-    head: Annotated[
-        Path | None,
-        typer.Option(help="File with rows, to which the last layer of a network is fitted: a head for them."),
-    ] = None,
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
@@ -49,21 +44,8 @@ def export(
         to, kind = None, str(to)
     folder = find_run(name, out)
     path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
-    model = load_model(_file_of(folder))
-    if head is not None:
-        model = _fit_head(model, head, context.meta[GIVEN].get("data", {}))
-    facts = write_model(model, path, kind)
+    facts = write_model(load_model(_file_of(folder)), path, kind)
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
-
-
-def _fit_head(model: Any, rows: Path, reading: dict[str, Any]) -> Any:
-    from tacit.data.files import load
-
-    if not hasattr(model, "fit_head"):
-        raise ConfigError("--head: this model is no network, and has no last layer to fit: leave it out")
-    schema = model.schema
-    known = {"target": list(schema.target_names), "features": [column.name for column in schema.columns]}
-    return model.fit_head(load(rows, **{**known, "task": schema.task, **reading}))
 
 
 RunOrModel = Annotated[
@@ -160,11 +142,7 @@ def _file_of(folder: RunFolder) -> Path:
 
 
 def _table_bytes(table: Any, ending: str, what: str) -> bytes:
-    """Return a table as a file of that ending.
-
-    Labels may be other clients', and so may all words of a sample: in CSV an apostrophe stands before what
-    spreadsheets would carry out.
-    """
+    """Return a table as a file; others' words get an apostrophe in CSV where spreadsheets would run them."""
     import pyarrow as pa
     from pyarrow import compute, csv, parquet
 

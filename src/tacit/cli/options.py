@@ -12,15 +12,7 @@ from tacit.runs.keys import NAMES, flag_of, options_in
 def extra_flags(
     words: Sequence[str], switches: Sequence[str] = ()
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Pair up flags that are not the command's own with their values; the other words are left over.
-
-    A switch may stand alone, or with ``no-`` before its name.
-
-    >>> extra_flags(["--lam", "0.01", "federation.toml", "--alpha=0.3"])
-    ([('lam', '0.01'), ('alpha', '0.3')], ['federation.toml'])
-    >>> extra_flags(["--clip", "federation.toml"], ["clip"]), extra_flags(["--no-clip"], ["clip"])
-    (([('clip', 'true')], ['federation.toml']), ([('clip', 'false')], []))
-    """
+    """Pair up flags that are not the command's own with their values; the other words are left over."""
     rest, pairs, left = list(words), [], []
     while rest:
         word = rest.pop(0)
@@ -46,11 +38,7 @@ def extra_flags(
 
 
 def spread_data(words: Sequence[str]) -> list[str]:
-    """Write ``--data`` before each of the files that follow it.
-
-    >>> spread_data(["--data", "north.csv", "south.csv", "--seed", "1"])
-    ['--data', 'north.csv', '--data', 'south.csv', '--seed', '1']
-    """
+    """Write ``--data`` before each of the files that follow it."""
     spread: list[str] = []
     for word in words:
         more = len(spread) > 1 and spread[-2] == "--data" and not word.startswith("-")
@@ -59,22 +47,14 @@ def spread_data(words: Sequence[str]) -> list[str]:
 
 
 def switches(chosen: Mapping[str, str] | None = None) -> list[str]:
-    """Return the options that are true or false: of the chosen components, or of any.
-
-    >>> switches({"method": "fedheonn", "protect": "ring"}), switches({"protect": "noised"})
-    (['clip'], [])
-    """
+    """Return the options that are true or false: of the chosen components, or of any."""
     some = [(section, name) for section in NAMES for name in NAMES[section]]
     listed = [options_in(*each) for each in (some if chosen is None else chosen.items())]
     return [option.name for options in listed for option in options if isinstance(option.default, bool)]
 
 
 def file_among(words: Sequence[str]) -> str | None:
-    """Find the word that is no flag and no flag's value, before it is known which components are chosen.
-
-    >>> file_among(["--clip", "2.0", "noised.toml"]), file_among(["--clip", "ring.toml"])
-    ('noised.toml', 'ring.toml')
-    """
+    """Find the word that is no flag and no flag's value, before it is known which components are chosen."""
     left = [word for word in extra_flags(words, switches())[1] if isinstance(literal(word), str)]
     found = [word for word in left if word.endswith(".toml")] or left
     if len(found) > 1:
@@ -91,19 +71,7 @@ def unexpected(word: str) -> ConfigError:
 def part_options(
     pairs: Sequence[tuple[str, str]], chosen: Mapping[str, str], flags: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Sort extra flags into the tables of the components that have them.
-
-    ``pairs`` are as :func:`extra_flags` gives them, ``chosen`` the names of method, protection and partition;
-    ``flags`` are the command's own, for the suggestion after a typo.
-
-    >>> chosen = {"method": "fedheonn", "protect": "plain", "partition": "dirichlet"}
-    >>> part_options([("lam", "0.01"), ("alpha", "0.3")], chosen, [])
-    {'method': {'lam': 0.01}, 'partition': {'alpha': 0.3}}
-    >>> part_options([("lams", "0.01,1")], chosen, [])
-    {'method': {'lams': [0.01, 1]}}
-    >>> part_options([("cut", "0")], {"method": "splitfed"}, [])  # a layer's name may be a number
-    {'method': {'cut': '0'}}
-    """
+    """Sort extra flags into the tables of the chosen components; ``flags`` are the command's own."""
     known = {
         section: {option.name: option for option in options_in(section, name)}
         for section, name in chosen.items()
@@ -150,11 +118,7 @@ def read_value(option: Option, text: str) -> Any:
 
 
 def literal(text: str) -> Any:
-    """Read a value as TOML would: true, 3, 0.5, or text.
-
-    >>> literal("3"), literal("1e-3"), literal("true"), literal("sealed")
-    (3, 0.001, True, 'sealed')
-    """
+    """Read a value as TOML would: true, 3, 0.5, or text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

@@ -10,12 +10,7 @@ from tacit.runs.page.context import promise_lines
 
 
 def variants(kind: type[Protection]) -> Iterator[tuple[dict[str, Any], Promises]]:
-    """Yield options that change what is promised to whom, the defaults first, with the promises.
-
-    >>> from tacit.protections.plain import Plain
-    >>> [options for options, _ in variants(Plain)]
-    [{'opens': 'coordinator'}, {'opens': 'clients'}]
-    """
+    """Yield options that change what is promised to whom, the defaults first, with the promises."""
     default = kind()
     usual = _who(default.promises)
     found = {

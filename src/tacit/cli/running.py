@@ -125,7 +125,6 @@ def survey(
     context: typer.Context,
     file: File = None,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas; 'all'.")] = "all",
-    seeds: Annotated[int, typer.Option(help="Trainings of each cell, with seeds one after the other.")] = 1,
     jobs: Annotated[int, typer.Option(help="Cells at a time; 0 for one on each processor.")] = 0,
     link: Annotated[float | None, typer.Option(help="Megabytes that a client can send and receive.")] = None,
     no_server: Annotated[bool, typer.Option("--no-server", help="Nobody is trusted with totals.")] = False,
@@ -136,11 +135,11 @@ def survey(
 
     --protect has several names, separated by commas, 'all', or 'default' for what each method has by itself.
     All other flags of `tacit run`, and its TOML file, say what the cells have in common; its table survey
-    has methods, protect and seeds as well, and its table survey.options.NAME the options of a method.
+    has methods and protect as well, and its table survey.options.NAME the options of a method.
     """
     from tacit.cli.progress import OneBar
     from tacit.runs.page.survey import COSTS
-    from tacit.runs.recommendation import Needs
+    from tacit.runs.survey import Needs
     from tacit.runs.survey import survey as surveyed
 
     given: dict[str, Any] = context.meta[GIVEN].get("protect", {})
@@ -151,20 +150,14 @@ def survey(
             {name: table for name, table in tables.items() if name not in ("method", "protect") or table},
             wanted.get("methods", methods) if methods == "all" else methods,
             protect or wanted.get("protect", "default"),
-            seeds=wanted.get("seeds", seeds) if seeds == 1 else seeds,
             options=wanted.get("options", {}),
             need=Needs(link and 1e6 * link, no_server),
             jobs=jobs or os.cpu_count() or 1,
             out=f"{tables.get('run', {}).get('out', 'runs')}/survey",
             progress=bar,
         )
-    shown = {
-        "bytes_up": "up, each",
-        "bytes_down": "down, each",
-        "waves": "waves",
-        "cpu_s": "CPU",
-        "wh": "energy",
-    }
+    shown = {"bytes_up": "up, each", "bytes_down": "down, each", "waves": "waves", "cpu_s": "CPU"}
+    shown["wh"] = "energy"
     columns = {"method": "method", "protect": "protect", "score": found["measure"], **shown}
     columns |= {"note": "note"} if any(row["note"] for row in found["rows"]) else {}
     ranked = sorted(found["rows"], key=lambda row: -(row.get("score") or -1.0))
@@ -174,11 +167,7 @@ def survey(
 
 
 def _axis(text: str) -> tuple[str, Any]:
-    """Read OPTION=VALUES; lists are separated by semicolons.
-
-    >>> _axis("lam=0.1,1"), _axis("scales=1;1,2"), _axis("lam=0.001..1")
-    (('lam', [0.1, 1]), ('scales', [[1], [1, 2]]), ('lam', Range(low=0.001, high=1)))
-    """
+    """Read OPTION=VALUES; lists are separated by semicolons."""
     from tacit.cli.options import literal
     from tacit.runs.tune import Range
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tacit.cli.output import make_table, pairs_table, plain_text
 from tacit.ledger.sentences import exposes_one, saw
+from tacit.runs.page.context import exposure_cells
 from tacit.runs.page.costs import time_facts, traffic_facts
 from tacit.runs.page.units import decimal, energy_text, size_text, time_text
 
@@ -65,23 +66,16 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
     return Group(title, table, *map(Text, found["exposure"]))
 
 
-ABOUT = {
-    "each client": "each",
-    "another client": "another",
-    "all clients together": "all",
-    "the keys": "keys",
-}
+ABOUT = {"each client": "each", "another client": "another", "all clients together": "all"}
 
 
 def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """List who saw what, worst first; what was never a secret in one line."""
-    table = make_table(("who", "what", "about", "class"), ("over", "times", "bytes"))
-    table.add_column("open")
+    table = make_table(("who", "what", "about", "class", "open"), ("over", "times", "bytes"))
     for row in rows:
         if row["class"] != "public":
             words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])
-            counts = (f"{row['over']:,}", f"{row['times']:,}", size_text(row["bytes"]))
-            cells = map(Text, (*words, *counts, "yes" if row["openable"] else "no"))
+            cells = map(Text, (*words, *exposure_cells(row)))
             table.add_row(*cells, style="yellow" if exposes_one(row) else None)
     public = ", ".join(dict.fromkeys(row["what"] for row in rows if row["class"] == "public"))
     return Group(table, Text(f"\npublic: {public}", style="dim")) if public else table

@@ -158,18 +158,7 @@ class CostLedger(Shown):
             self._failures.append({"party": reply.party, "step": wave.step, "reason": reply.failure})
 
     def summary(self, watts: float = 65.0) -> dict[str, Any]:
-        """Sum up the run so far, in plain values that go into JSON as they are.
-
-        ``watts`` is the nominal power of a device's processor (65 W is that of the paper's Intel Core
-        i7-10700); energy is this times all CPU seconds. The keys are described in docs/ledger.md.
-
-        >>> CostLedger().summary()["messages_by_route"]
-        {'coordinator→client': 0, 'client→coordinator': 0, 'client→client': 0}
-        >>> CostLedger().summary(watts=0)
-        Traceback (most recent call last):
-        ...
-        tacit.core.errors.ConfigError: watts is 0: give a processor's nominal power, above 0, such as 65
-        """
+        """Sum up the run so far, in plain values; 65 W are those of the paper's Intel Core i7-10700."""
         if not (math.isfinite(watts) and watts > 0):
             raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
         clients = self._clients
@@ -237,11 +226,7 @@ def peak_megabytes() -> float:
 
 
 class Meter:
-    """The machine's own meters of energy, Linux' powercap, read when it is made and when it is asked.
-
-    Their figure is kept apart from nominal watts times CPU time: they count all that runs on the machine. To
-    read them may need rights that a run does not have; then there is none.
-    """
+    """Linux' own meters of energy, powercap, where they may be read: they count all that runs here."""
 
     def __init__(self, folder: Path = POWERCAP) -> None:
         # A package's name has one number; its cores and memory are parts of it, and have two.

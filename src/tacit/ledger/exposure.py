@@ -141,11 +141,7 @@ class ExposureLedger(Shown):
             _add(self._rows, _cipher(event.contribution, own), *ciphers)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return the rows, worst first, as plain values.
-
-        ``who`` saw ``what`` ``about`` whom; its ``class``; ``over`` how many clients it is aggregated; how
-        many ``times``, how many ``bytes``; whether the receiver can read it (``openable``).
-        """
+        """Return the rows, worst first, as plain values; docs/exposure.md explains them."""
         rows = dict(self._rows)
         # A sum that never ended: nobody opened anything, but whoever holds the key still could.
         own = self._opens == COORDINATOR and not self._services
@@ -194,10 +190,6 @@ def _cipher(contribution: str, openable: bool) -> _Kind:
 
 
 def _words(name: str, contribution: str) -> str:
-    """Name what was received, with the sum that it belonged to.
-
-    >>> _words("clear/factor", "terms"), _words("weights", "")
-    ('terms: factor', 'weights')
-    """
+    """Name what was received, with the sum that it belonged to."""
     name = name.removeprefix("clear/")
     return f"{contribution}: {name}" if contribution else name

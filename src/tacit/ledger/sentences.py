@@ -41,11 +41,7 @@ def sentences(rows: Iterable[Row], planned: bool = False) -> list[str]:
 
 
 def step_words(step: object) -> str:
-    """Return a step's name as people read it.
-
-    >>> step_words("protection.unmask"), step_words("method.draw_trees")
-    ('take off masks', 'draw trees')
-    """
+    """Return a step's name as people read it."""
     name = str(step).rpartition(".")[2]
     return STEPS.get(name) or name.replace("_", " ")
 
@@ -86,11 +82,7 @@ def _sentence(subject: str, kind: str, rows: Sequence[Row], verbs: tuple[str, ..
 
 
 def phrase(what: str) -> str:
-    """Turn a row's name round.
-
-    >>> phrase("terms: factor"), phrase("moments: vector"), phrase("totals: moments, terms")
-    ('factor of terms', 'moments', 'totals of moments, terms')
-    """
+    """Turn a row's name round."""
     name, colon, part = what.partition(": ")
     if not colon:
         return what
@@ -100,11 +92,7 @@ def phrase(what: str) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Join words, each once.
-
-    >>> _listed(["a", "b", "a", "c"])
-    'a, b and c'
-    """
+    """Join words, each once."""
     *first, last = dict.fromkeys(words)
     if any(" and " in word for word in (*first, last)):
         return ", ".join([*first, last])
@@ -112,11 +100,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def saw(rows: Iterable[Row], who: str = "coordinator") -> str:
-    """Say in one line what a party saw.
-
-    >>> saw([])
-    'nothing'
-    """
+    """Say in one line what a party saw."""
     own = [row for row in rows if row["who"] == who]
     kinds = {row["class"] for row in own}
     clear = [row for row in own if row["class"] == "plain"]
@@ -140,11 +124,7 @@ def saw(rows: Iterable[Row], who: str = "coordinator") -> str:
 
 
 def _owned(what: str) -> str:
-    """Return what of a client is worth a word in one line: everyone has columns.
-
-    >>> _owned("terms: factor"), _owned("introduction: columns")
-    ('factor', '')
-    """
+    """Return what of a client is worth a word in one line: everyone has columns."""
     if what.startswith(INTRODUCTION):
         return "labels and categories" if "labels" in what else ""
     return what.partition(": ")[2] or what

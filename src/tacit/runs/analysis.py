@@ -60,9 +60,8 @@ def resample_rows(truth: NDArray[Any], predicted: Matrix, rng: np.random.Generat
     rows, labels = len(truth), range(predicted.shape[1])
     chosen = (rng.integers(rows, size=rows) for _ in range(RESAMPLES if rows else 0))
     if truth.ndim == 2:
-        counted = (scoring.regression_counts(truth[i], predicted[i]) for i in chosen)
-        scores = [scoring.regression_scores(counts) for counts in counted]
-        return _quantiles(scores, scoring.TARGET_SCORES, f"bootstrap of {rows:,} rows")
+        found = [scoring.regression_scores(scoring.regression_counts(truth[i], predicted[i])) for i in chosen]
+        return _quantiles(found, scoring.TARGET_SCORES, f"bootstrap of {rows:,} rows")
     counted = (scoring.classification_counts(truth[i], predicted[i]) for i in chosen)
     scores = [scoring.classification_scores(counts, labels) for counts in counted]
     return _quantiles(scores, scoring.CLASS_SCORES, f"bootstrap of {rows:,} rows")
@@ -96,10 +95,13 @@ def repeat_over_seeds(settings: Settings, first: Scores) -> Intervals:
     from scipy.special import stdtrit
 
     seeds = range(settings.run.seed, settings.run.seed + settings.run.repeats)
-    every = [
-        first,
-        *(_scores_of(replace(settings, run=replace(settings.run, seed=seed))) for seed in seeds[1:]),
-    ]
+    every = [first]
+    for seed in seeds[1:]:
+        other = replace(settings, run=replace(settings.run, seed=seed))
+        federation = build_federation(other)
+        training = federation.train(**other.training())
+        held = training.holdout or {}
+        every.append(held if federation.test is None else training.model.scores(federation.test))
     wide = float(stdtrit(len(seeds) - 1, (1 + LEVEL) / 2)) / len(seeds) ** 0.5
     found: Intervals = {"how": f"{len(seeds)} seeds", "level": LEVEL, "seeds": [*seeds], "means": {}}
     for name in (name for name, value in first.items() if isinstance(value, float)):
@@ -107,12 +109,6 @@ def repeat_over_seeds(settings: Settings, first: Scores) -> Intervals:
         mean, margin = float(np.mean(values)), wide * float(np.std(values, ddof=1))
         found |= {name: [mean - margin, mean + margin], "means": {**found["means"], name: mean}}
     return found
-
-
-def _scores_of(settings: Settings) -> Scores:
-    federation = build_federation(settings)
-    training = federation.train(**settings.training())
-    return training.holdout or {} if federation.test is None else training.model.scores(federation.test)
 
 
 def importance(model: Model, test: Table, rng: np.random.Generator) -> dict[str, float] | None:

@@ -5,10 +5,8 @@ the run was, the shared values where they may be seen, and the scores of the rou
 beside it names the clients in each total, and is written before one opens: a round that was stopped opens
 again only over the same clients, or over enough others.
 
-A client's batches depend on its site's secret and the number of the round only, so a run that goes on ends
-with the same model as one that was never stopped, bit for bit where sums are plain or in fixed point. Nothing
-secret is in either file: keys are agreed anew. Where totals open at the sites of a deployment, the model is
-not in them either.
+A run that goes on ends with the same model as one that was never stopped, bit for bit where sums are plain or
+in fixed point. Nothing secret is in either file: keys are agreed anew.
 """
 
 import hashlib
@@ -58,10 +56,7 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test.
-
-    ``test`` are the experimenter's own test rows; ``rounds`` the scores of rounds before the run was stopped.
-    """
+    """Writes a checkpoint after each round, and keeps the round's scores on the experimenter's test rows."""
 
     def __init__(
         self,

@@ -8,10 +8,10 @@ from tacit.core.errors import ConfigError
 from tacit.ledger.sentences import sentences
 from tacit.runs.folder import RunFolder
 from tacit.runs.page.context import flat_settings
-from tacit.runs.page.markup import part, section, sentence, table
+from tacit.runs.page.markup import part, sentence, table
 from tacit.runs.page.scores import OTHERS, SHARES, scores_of, write
 from tacit.runs.page.units import count, energy_text, escape, size_text, time_text
-from tacit.runs.report import fill
+from tacit.runs.report import titled_page
 
 COSTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "bytes_up": ("bytes from clients", size_text),
@@ -79,8 +79,6 @@ def compare_page(found: Mapping[str, Any]) -> str:
         f"<h3>{escape(run)}</h3>{''.join(map(sentence, told))}"
         for run, told in zip(found["runs"], found["exposure"], strict=True)
     )
-    title = f"{len(found['runs'])} runs compared"
-    header = f'<p class="over"><b>Tacit comparison</b></p><h1>{title}</h1>'
-    if found["warning"]:
-        header += f'<ul class="alerts"><li role="note"><b>warning</b> {escape(found["warning"])}</li></ul>'
-    return fill(title, header, [section(*each) for each in (*tables.items(), ("Who saw what", seen))])
+    lead = f"Warning: {found['warning']}" if found["warning"] else ""
+    title, sections = f"{len(found['runs'])} runs compared", tables | {"Who saw what": seen}
+    return titled_page(title, sections, over="Tacit comparison", lead=lead)

@@ -12,11 +12,7 @@ from tacit.runs.settings import Settings
 
 
 def build_federation(settings: Settings) -> Federation:
-    """Load the data and divide it, as the settings say.
-
-    In an experiment all rows are at hand, so what no client could learn from is refused here, before
-    anything runs; across institutions each client refuses for itself.
-    """
+    """Load the data and divide it, as the settings say; refuse what no client could learn from."""
     data, run = settings.data, settings.run
     table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
     check_rows(table, table.name, settings.build_preparation().missing)

@@ -228,8 +228,8 @@ def list_runs(
 ) -> list[dict[str, Any]]:
     """Return the runs in a folder, the newest first, as plain values.
 
-    ``names`` are ids or how they begin. ``state`` is one of ``STATES``: a stopped run can be resumed, an
-    unfinished one left no result. ``wanted`` are facts such as ``method="fedavg"``; None wants any.
+    ``names`` are ids or how they begin. ``state`` is one of ``STATES``: a stopped run can be resumed.
+    ``wanted`` are facts such as ``method="fedavg"``; None wants any.
     """
     if state not in (None, *STATES):
         raise ConfigError(f"unknown state '{state}': {nearest(str(state), STATES)}")

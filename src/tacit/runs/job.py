@@ -57,9 +57,8 @@ def execute(
 ) -> Finished:
     """Run a job and write its folder.
 
-    Subscribers get every event; a progress bar, for instance. ``federation`` says where to run, if not on
-    one embedded here that the settings describe. ``resume`` is a run of these settings that was stopped: it
-    goes on from there, in its own folder. ``chosen`` says why the method was chosen, for the report.
+    Subscribers get every event. ``federation`` says where to run, if not on one embedded here. ``resume`` is
+    a run of these settings that was stopped. ``chosen`` says why the method was chosen, for the report.
     """
     settings.check()
     check_sinks(settings.run.sinks)

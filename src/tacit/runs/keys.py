@@ -1,7 +1,6 @@
 """Every setting of a run, with its key and its flag: the command's flags, the commented file and the docs.
 
 Also what repeats a run: its command, and its settings as a file.
-A setting is described once, in the docstring of the class that has it.
 """
 
 import dataclasses
@@ -63,14 +62,7 @@ def flag_text(value: Any) -> str:
 
 
 def toml(tables: Mapping[str, Any]) -> str:
-    """Write tables of plain values as TOML; what is None is left out.
-
-    >>> print(toml({"method": {"name": "fedheonn", "rank": None, "scales": [1.0, 2.0]}}))
-    [method]
-    name = "fedheonn"
-    scales = [1.0, 2.0]
-    <BLANKLINE>
-    """
+    """Write tables of plain values as TOML; what is None is left out."""
     lines = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
@@ -106,11 +98,7 @@ def flag_of(name: str) -> str:
 
 
 def describe(option: Option) -> str:
-    """Return what an option means, with the words that it may be unless they are named.
-
-    >>> describe(Option("holder", "Literal['server', 'clients']", "server", "Who holds the key."))
-    'Who holds the key (server or clients).'
-    """
+    """Return what an option means, with the words that it may be unless they are named."""
     words = choices(option)
     if all(word in option.doc for word in words):
         return option.doc
@@ -124,11 +112,7 @@ def choices(option: Option) -> list[str]:
 
 
 def list_keys(base: Mapping[str, Mapping[str, Any]] | None = None) -> list[Key]:
-    """Return the settings that every run has, in the order of their tables; ``base`` has other defaults.
-
-    >>> [key.flag for key in list_keys() if key.table == "partition"]
-    ['partition', 'clients']
-    """
+    """Return the settings that every run has, in the order of their tables; ``base`` has other defaults."""
     default, keys = Settings(), []
     for each in list_options(Settings):
         table = each.name
@@ -156,11 +140,7 @@ def options_in(table: str, name: str) -> Sequence[Option]:
 
 
 def group_options(table: str) -> list[tuple[list[str], Option]]:
-    """Return the options of all components of a kind, those that are alike once, with who has them.
-
-    >>> [(who, option.name) for who, option in group_options("partition")][:2]
-    [(['majority-even', 'majority', 'pick-two'], 'share'), (['dirichlet'], 'alpha')]
-    """
+    """Return the options of all components of a kind, those that are alike once, with who has them."""
     found: list[tuple[list[str], Option]] = []
     for component in NAMES[table]:
         for option in options_in(table, component):

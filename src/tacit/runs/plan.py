@@ -7,11 +7,12 @@ round and for two; what follows is linear in both::
     cost(rows, rounds) = a + b rows + (rounds - 1) (c + d rows)
 
 The rows of a rehearsal hold every class and category that its client has, so that what is told of them is as
-long. With more than ``MOST`` clients so many rehearse, and what each client bears is an estimate.
+long. With more than ``MOST`` clients so many rehearse.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,8 @@ def plan(settings: Settings) -> dict[str, Any]:
         raise ConfigError(
             "a plan needs rows like those of the sites: give --data a file of one site, or a sample"
         )
-    federation, method, protection = (
-        build_federation(settings),
-        settings.build_method(),
-        settings.build_protection(),
-    )
+    federation = build_federation(settings)
+    method, protection = settings.build_method(), settings.build_protection()
     sizes = np.diff(federation.holdings.offsets)
     config = method.config()
     counted_by = next((name for name in ("rounds", "trees") if name in config), None)
@@ -99,16 +97,21 @@ def plan(settings: Settings) -> dict[str, Any]:
     row_counts = [FEW, MORE] if sizes.mean() > FEW else [int(sizes.max())]
     round_counts = [None] if rounds is None else [1] if rounds == 1 else [1, 2]
     found = {
-        (place, count or 1): rehearse(_with_rounds(settings, counted_by, count), federation, rows, clients)
+        (place, count or 1): rehearse(
+            replace(settings, method={**settings.method, **({counted_by: count} if counted_by else {})}),
+            federation,
+            rows,
+            clients,
+        )
         for place, rows in enumerate(row_counts)
         for count in round_counts
     }
     first, wanted = found[0, 1], rounds or 1
     scale = federation.clients / clients
-    counted = {name: _in_rounds(found, 0, name, wanted) for name in COUNTED}
+    counted = {name: _at(found, wanted, itemgetter(name)) for name in COUNTED}
     cpu = _in_rows(found, sizes, wanted)
     cpu |= {name: cpu[name] * scale for name in ("clients", "coordinator")}
-    waves = _at(found, 0, wanted, lambda each: len(each["waves"]))
+    waves = _at(found, wanted, lambda each: len(each["waves"]))
     total = cpu["clients"] + cpu["coordinator"] + cpu["services"]
     promises = protection.promises
     return {
@@ -146,19 +149,11 @@ def plan(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _with_rounds(settings: Settings, name: str | None, rounds: int | None) -> Settings:
-    return settings if name is None else replace(settings, method={**settings.method, name: rounds})
-
-
-def _at(found: Mapping[tuple[int, int], Any], place: int, rounds: int, read: Any) -> float:
+def _at(found: Mapping[tuple[int, int], Any], rounds: int, read: Any) -> float:
     """Return a figure after so many rounds, from one and two of them."""
-    one = float(read(found[place, 1]))
-    more = float(read(found[place, 2])) - one if (place, 2) in found else 0.0
+    one = float(read(found[0, 1]))
+    more = float(read(found[0, 2])) - one if (0, 2) in found else 0.0
     return one + (rounds - 1) * more
-
-
-def _in_rounds(found: Mapping[tuple[int, int], Any], place: int, name: str, rounds: int) -> float:
-    return _at(found, place, rounds, lambda each: each[name])
 
 
 def _round_cpu(found: Mapping[tuple[int, int], Any], place: int) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """The report of a run: one HTML file for people, without scripts, network or outside fonts.
 
-It reads the result as written into the run folder and nothing else, so that a report can be made again from
-any run. Components for which the result holds nothing are left out.
+It reads the result in the run folder and nothing else, so that it can be made again from any run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,37 +19,29 @@ from tacit.runs.page import context, costs, evidence, markup, scores
 from tacit.runs.page.units import escape
 from tacit.training import Training
 
+SECTIONS = (
+    scores.score_section,
+    evidence.site_section,
+    evidence.rounds_section,
+    scores.class_section,
+    evidence.curve_section,
+    evidence.residual_section,
+    evidence.feature_section,
+    evidence.tree_section,
+    costs.partition_section,
+    costs.traffic_section,
+    costs.time_section,
+    context.exposure_section,
+    context.notes_section,
+    context.settings_section,
+)
 UNITS = "Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless they say wall clock."
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """Write the report of a run.
-
-    ``result`` has names and settings, ``scores``, ``classes``, the ``ledger``'s summary, ``skew``,
-    ``exposure``, ``reveals``, ``rounds``, ``notes``, ``promises`` and ``command``. Any of them may be
-    missing or None. Everything that comes from it is escaped.
-
-    >>> page = render({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
-    >>> page.count("<h1>fedheonn learnt dry_bean from 100 clients: <em>accuracy 90.40\\xa0%</em></h1>")
-    1
-    """
-    sections = [
-        scores.score_section(result),
-        evidence.site_section(result),
-        evidence.rounds_section(result),
-        scores.class_section(result),
-        evidence.curve_section(result),
-        evidence.residual_section(result),
-        evidence.feature_section(result),
-        evidence.tree_section(result),
-        costs.partition_section(result),
-        costs.traffic_section(result),
-        costs.time_section(result),
-        context.exposure_section(result),
-        context.notes_section(result),
-        context.settings_section(result),
-    ]
-    return fill(context.headline(result)[0], context.header(result), sections, result.get("version"))
+    """Write the report of a run; whatever ``result`` lacks is left out, and all that it holds is escaped."""
+    made = [write(result) for write in SECTIONS]
+    return fill(context.headline(result)[0], context.header(result), made, result.get("version"))
 
 
 def fill(title: str, header: str, sections: Iterable[str], version: object = None) -> str:
@@ -66,9 +57,8 @@ def fill(title: str, header: str, sections: Iterable[str], version: object = Non
 
 def titled_page(title: str, sections: Mapping[str, str], *, over: str = "", lead: str = "") -> str:
     """Write any other page: texts at its top, then sections by name, which are HTML."""
-    texts = (f'<p class="over"><b>{escape(over)}</b></p>' if over else "", f"<h1>{escape(title)}</h1>")
-    header = "".join(texts) + (f'<p class="lead">{escape(lead)}</p>' if lead else "")
-    return fill(title, header, [markup.section(name, content) for name, content in sections.items()])
+    header = context.page_top(escape(over), escape(title), escape(lead))
+    return fill(title, header, [markup.section(*each) for each in sections.items()])
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,7 +38,6 @@ class Settings:
 
     Parameters
     ----------
-    data : DataSettings
     partition : mapping
         How rows are divided among clients. Left out, several files are a client each, and the rows of an own
         file are divided among 10 clients at random.
@@ -46,9 +45,6 @@ class Settings:
         What is learnt.
     protect : mapping
         How sums are protected. Left out, as the method usually is.
-    prepare : mapping
-    run : RunSettings
-    flower : FlowerSettings
     """
 
     data: DataSettings = field(default_factory=DataSettings)
@@ -63,13 +59,7 @@ class Settings:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Self:
-        """Read nested tables, as a TOML file has them.
-
-        >>> Settings.from_tables({"run": {"sed": 1}})
-        Traceback (most recent call last):
-        ...
-        tacit.core.errors.ConfigError: [run] has no key 'sed': did you mean 'seed'? Valid: baselines, ...
-        """
+        """Read nested tables, as a TOML file has them."""
         known = [f.name for f in dataclasses.fields(cls)]
         for name in tables:
             if name not in known:
@@ -171,11 +161,7 @@ class Settings:
 
 
 def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how rows are divided if it is not said: own files as real data are, named sets for a hard task.
-
-    >>> usual_partition({"data": {"name": ["north.csv", "south.csv"]}})
-    {'name': 'by-file'}
-    """
+    """Return how rows are divided if it is not said: own files as real data are, named sets as is hard."""
     given = table_of(tables, "data").get("name", DataSettings.name)
     data = from_plain(DataSettings, {"name": given}, "[data]").name
     own = not isinstance(data, str) or is_path(data)
@@ -186,11 +172,7 @@ def usual_partition(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usual_protection(method: Mapping[str, Any], protect: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a table of a protection, filled up with what a method takes if it names none.
-
-    >>> usual_protection({"name": "fedheonn"}), usual_protection({"name": "pfmlp"}, {"bits": 24})
-    ({'name': 'masked', 'opens': 'clients'}, {'name': 'paillier', 'holder': 'in-turn', 'bits': 24})
-    """
+    """Return a table of a protection, filled up with what a method takes if it names none."""
     chosen, given = METHODS.get(str(method["name"])), protect or {}
     settings = {} if "name" in given else chosen.default_settings
     return {"name": chosen.default_protection, **settings, **given}
@@ -231,11 +213,7 @@ def merged(tables: Mapping[str, Any], over: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def chosen_components(tables: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of method, protection and partition that tables choose, by default or in words.
-
-    >>> chosen_components({"method": {"name": "fedavg"}})
-    {'method': 'fedavg', 'protect': 'masked', 'partition': 'label-sorted'}
-    """
+    """Return the names of method, protection and partition that tables choose, by default or in words."""
     return {kind: str(table["name"]) for kind, table in _components(tables).items()}
 
 

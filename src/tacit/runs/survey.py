@@ -1,6 +1,6 @@
 """A survey: every chosen method under every chosen protection, on the same rows, measured side by side.
 
-A cell is one training with one seed, in a process of its own, so that its CPU time and memory are its own.
+A cell is one training, in a process of its own, so that its CPU time and memory are its own.
 What it gave is kept under the digest of its settings: a survey that was stopped goes on where it was.
 """
 
@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,27 +27,32 @@ from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
 from tacit.runs.page.survey import COSTS, DRAWN, survey_sections
-from tacit.runs.recommendation import NOTHING, Needs, Row, front, recommend, rules_for
 from tacit.runs.report import titled_page
 from tacit.runs.settings import Settings, merged
 from tacit.training import Record
 
+Row = dict[str, Any]
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
 USUAL = "default"  # as a protection: the one that a method has by itself
 MEASURES = ("accuracy", "r2")  # by which cells are ranked: of classification, and of regression
+CLOSE = 0.01  # of the best score: what differs by less counts as as good
+
+
+class Needs(NamedTuple):
+    """What a federation needs beside a good score."""
+
+    link: float | None = None  # bytes that a client can send and receive in all
+    no_server: bool = False  # whether nobody trusts the coordinator with totals
+
+
+NOTHING = Needs()
 
 
 def list_cells(
-    tables: Mapping[str, Any], methods: str, protections: str, seeds: int, options: Mapping[str, Any]
+    tables: Mapping[str, Any], methods: str, protections: str, options: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the settings of every cell, as tables; ``options`` has those of methods by their name.
-
-    >>> [cell["method"]["name"] for cell in list_cells({}, "fedavg,fedheonn", "default", 1, {})]
-    ['fedavg', 'fedheonn']
-    """
-    if seeds < 1:
-        raise ConfigError(f"--seeds is {seeds}: give at least 1")
+    """Return the settings of every cell, as tables; ``options`` has those of methods by their name."""
     chosen = _names(methods, METHODS.names(), "--methods")
     for name in options:
         if name not in METHODS.names():
@@ -56,10 +61,7 @@ def list_cells(
     for method in chosen:
         for protection in _names(protections, (*PROTECTIONS.names(), USUAL), "--protect"):
             named = {} if protection == USUAL else {"protect": {"name": protection}}
-            for seed in range(seeds):
-                first = tables.get("run", {}).get("seed", 0)
-                over = {"method": {"name": method, **options.get(method, {})}, **named}
-                cells.append(merged(tables, {**over, "run": {"seed": first + seed}}))
+            cells.append(merged(tables, {"method": {"name": method, **options.get(method, {})}, **named}))
     return cells
 
 
@@ -76,8 +78,7 @@ def _names(words: str, valid: Sequence[str], flag: str) -> list[str]:
 
 def measure(tables: Mapping[str, Any]) -> Row:
     """Train one cell and return what it gave; one that is refused, or fails, says why."""
-    row: Row = {"method": tables["method"]["name"], "protect": tables.get("protect", {}).get("name", "")}
-    row |= {"seed": tables["run"]["seed"], "state": "refused"}
+    row: Row = {**_named(tables), "state": "refused"}
     began, record = time.monotonic(), Record()
     try:
         settings = Settings.from_tables(tables)
@@ -132,9 +133,12 @@ def measure_apart(tables: Mapping[str, Any]) -> Row:
     except msgspec.DecodeError:
         told = ended.stderr.decode(errors="replace").strip().splitlines()
         note = f"its process ended with {ended.returncode}: {told[-1] if told else 'it said nothing'}"
-        named = {"protect": tables.get("protect", {}).get("name", USUAL), "seed": tables["run"]["seed"]}
-        return {"method": tables["method"]["name"], **named, "state": "failed", "note": note}
+        return {**_named(tables), "state": "failed", "note": note}
     return row
+
+
+def _named(tables: Mapping[str, Any]) -> Row:
+    return {"method": tables["method"]["name"], "protect": tables.get("protect", {}).get("name", USUAL)}
 
 
 def answer() -> None:
@@ -183,26 +187,53 @@ def _read(path: Path) -> Row | None:
     return row
 
 
-def join_seeds(rows: Iterable[Row]) -> list[Row]:
-    """Return one row for each method and protection: means over the seeds, and the spread of the score."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["method"], row["protect"]), []).append(row)
-    return [_joined(group) for group in groups.values()]
+def rules_for(need: Needs) -> dict[str, Callable[[Row], bool]]:
+    """Return the rules that a federation asks for, in words, each with which rows fit; in this order."""
+    rules: dict[str, Callable[[Row], bool]] = {
+        "contributions are hidden from the coordinator": lambda row: row["hides"]
+    }
+    if need.no_server:
+        rules["totals open at the clients, since no server is trusted"] = lambda row: (
+            row["opens"] == "clients"
+        )
+    if (link := need.link) is not None:
+        rules["what a client sends and receives fits its link"] = lambda row: (
+            row["bytes_up"] + row["bytes_down"] <= link
+        )
+    return rules
 
 
-def _joined(group: Sequence[Row]) -> Row:
-    done = [row for row in group if row["state"] == "done"]
-    if not done:
-        return dict(group[0])
-    found = {**done[0], "seeds": len(done)}
-    for name in ("score", *COSTS):
-        values = [row[name] for row in done if row[name] is not None]
-        found[name] = float(np.mean(values)) if values else None
-    found["sd"] = float(np.std([row["score"] for row in done])) if found["score"] is not None else None
-    names = [name for name in done[0]["scores"] if all(name in row["scores"] for row in done)]
-    found["scores"] = {name: float(np.mean([row["scores"][name] for row in done])) for name in names}
+def front(rows: Sequence[Row], cost: str) -> list[Row]:
+    """Return the rows of which no other has a better score for less: the Pareto front, cheapest first."""
+    best, found = -np.inf, []
+    for row in sorted(_scored(rows), key=lambda each: (each[cost], -each["score"])):
+        if row["score"] > best:
+            best = row["score"]
+            found.append(row)
     return found
+
+
+def _scored(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.get("score") is not None]
+
+
+def recommend(rows: Sequence[Row], need: Needs = NOTHING) -> str:
+    """Return which row to take, in words, with the rules that it follows from."""
+    left, held = _scored(rows), []
+    if not left:
+        return "No cell has a score: keep rows for a test, with --test 0.3."
+    best = max(left, key=lambda row: row["score"])
+    for text, fits in rules_for(need).items():  # one that would leave nothing is passed over
+        fitting = [row for row in left if fits(row)]
+        held.append(text if fitting else f"no row fulfils that {text}: passed over")
+        left = fitting or left
+    top = max(row["score"] for row in left)
+    chosen = min((row for row in left if row["score"] >= top - CLOSE), key=lambda row: row["cpu_s"])
+    text = f"{chosen['method']} under {chosen['protect']}: score {chosen['score']:.3f}"
+    if best["score"] > chosen["score"] + CLOSE:
+        text += f" (best of all is {best['method']} under {best['protect']}, {best['score']:.3f})"
+    how = f"Of what scores within {CLOSE} of the best it takes the least CPU time"
+    return f"{text}. {how}; {'; '.join(held)}."
 
 
 def write_tables(folder: RunFolder, rows: Sequence[Row]) -> None:
@@ -213,7 +244,7 @@ def write_tables(folder: RunFolder, rows: Sequence[Row]) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    names = ("method", "protect", "state", "seeds", "score", "sd", *COSTS, "hides", "opens", "note")
+    names = ("method", "protect", "state", "score", *COSTS, "hides", "opens", "note")
     scores = sorted({name for row in rows for name in row.get("scores", {})})
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns |= {name: [row.get("scores", {}).get(name) for row in rows] for name in scores}
@@ -229,7 +260,6 @@ def survey(
     methods: str = "all",
     protections: str = USUAL,
     *,
-    seeds: int = 1,
     options: Mapping[str, Any] | None = None,
     need: Needs = NOTHING,
     jobs: int = 1,
@@ -238,17 +268,16 @@ def survey(
 ) -> dict[str, Any]:
     """Measure methods under protections on the same rows, and write tables and a page.
 
-    ``tables`` are those of a run, which say the data, how they are divided and all else that cells have in
-    common. A protection that does not fit a method is a row that says why.
+    ``tables`` are those of a run. A protection that does not fit a method is a row that says why.
     """
-    cells, folder = list_cells(tables, methods, protections, seeds, options or {}), RunFolder(Path(out))
+    cells, folder = list_cells(tables, methods, protections, options or {}), RunFolder(Path(out))
     common = {name: table for name, table in tables.items() if name not in ("method", "protect")}
     build_federation(Settings.from_tables(common))  # rows that no method can learn from are refused at once
     try:
         (folder.path / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
-    rows = join_seeds(run_cells(cells, RunFolder(folder.path / "cells"), jobs, progress))
+    rows = run_cells(cells, RunFolder(folder.path / "cells"), jobs, progress)
     done = [row for row in rows if row["state"] == "done"]
     scores: Mapping[str, float] = done[0]["scores"] if done else {}
     found = {

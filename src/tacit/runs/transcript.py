@@ -1,11 +1,8 @@
 """Transcripts: every byte that each party of an experiment received, one file for each party.
 
-A file is the line ``tacit transcript 1`` and then frames. A frame is three lengths (unsigned, little-endian:
-two bytes for the sender's name, two for the step's, eight for what was received), followed by these three.
-An ask is two messages, one after the other: what all were asked, and what only this party was told. A reply
-is one.
-
-A transcript holds whatever the protection let through: under ``plain``, the clients' contributions.
+A file is the line ``tacit transcript 1`` and then frames: the lengths of sender's name, step's name and
+what was received, then these three. An ask is two messages: what all were asked, and what only this party was
+told. A transcript holds whatever the protection let through: under ``plain``, the clients' contributions.
 """
 
 import os
@@ -32,12 +29,7 @@ class Frame(NamedTuple):
     raw: bytes
 
     def messages(self) -> tuple[Message, ...]:
-        """Decode what was received: one message, or the two of an ask.
-
-        >>> raw = Message(sum=1).encode()
-        >>> [dict(found) for found in Frame("coordinator", "client.contribute", raw + raw).messages()]
-        [{'sum': 1}, {'sum': 1}]
-        """
+        """Decode what was received: one message, or the two of an ask."""
         place = 0
         while (place := self.raw.find(START, place + 1)) > 0:
             try:
@@ -71,15 +63,7 @@ class TranscriptFolder:
 
 
 def read_transcript(path: Path | str) -> Iterator[Frame]:
-    """Read what a party received, frame by frame; refuse what is no transcript, or ends within a frame.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     transcript = TranscriptFolder(Path(folder, "transcript"))
-    ...     transcript("client-1", "coordinator", "client.enrol", b"hello")
-    ...     list(read_transcript(transcript.file("client-1")))
-    [Frame(sender='coordinator', step='client.enrol', raw=b'hello')]
-    """
+    """Read what a party received, frame by frame; refuse what is no transcript, or ends within a frame."""
     if not Path(path).is_file():
         raise UnavailableError(f"no transcript {path}: keep one with `tacit run --transcript`")
     with Path(path).open("rb") as file:

@@ -102,11 +102,7 @@ def _prepared(training: Training) -> Training | None:
 
 
 def grid(space: Space) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the values.
-
-    >>> list(grid({"lam": [0.1, 1.0], "rank": [2]}))
-    [{'lam': 0.1, 'rank': 2}, {'lam': 1.0, 'rank': 2}]
-    """
+    """Yield every combination of the values."""
     values = [() if isinstance(axis, Range) else axis for axis in space.values()]
     return (dict(zip(space, chosen, strict=True)) for chosen in product(*values))
 
@@ -124,9 +120,7 @@ def tune(
 
     Without a hold-out each client keeps a fifth of its rows aside. ``space`` has for options of the method
     the values to try, or a range to draw from. ``search`` is "grid" (every combination), or "optuna", which
-    learns from the trials before (needs the extra ``tune``); ``trials`` are by default all of a grid, and 30
-    of Optuna's. ``progress`` is told how many trials are done, of how many, and the best so far.
-    ``federation`` says where to train, if not on one embedded here.
+    learns from the trials before; ``trials`` are by default all of a grid, and 30 of Optuna's.
     """
     count = _checked(settings, space, search, trials)
     objective = Objective(settings, federation or divide(settings))

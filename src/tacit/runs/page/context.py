@@ -19,11 +19,7 @@ HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes
 
 
 def headline(result: Mapping[str, Any]) -> tuple[str, str]:
-    """Say the result in one sentence, and how it compares in another.
-
-    >>> headline({"method": "fedheonn", "data": "dry_bean", "clients": 100, "accuracy": 0.904})
-    ('fedheonn learnt dry_bean from 100 clients: accuracy 90.40\\xa0%', '')
-    """
+    """Say the result in one sentence, and how it compares in another."""
     method, data = result.get("method") or "A method", result.get("data") or "the data"
     if result.get("partition", "") is None:
         data = "the sites' own rows"
@@ -63,39 +59,33 @@ def header(result: Mapping[str, Any]) -> str:
     made = " · ".join(escape(result[key]) for key in ("run", "created") if result.get(key))
     facts = {title: result.get(key) for title, key in FACTS.items()}
     facts["Clients"] = facts["Clients"] and count(facts["Clients"])
-    lead = f'<p class="lead">{escape(compared)}</p>' if compared else ""
-    top = f'<p class="over"><b>Tacit run report</b><span>{made}</span></p>'
-    return f"{top}<h1>{title}</h1>{lead}{definitions(facts.items(), 'facts')}{_alerts(result)}"
-
-
-def _notes(result: Mapping[str, Any], loud: bool) -> list[tuple[str, str, str]]:
-    """Return level, subject and text of notes, each once, with how often it was told."""
-    lines = Counter((note["level"], note["about"], note["text"]) for note in part(result, "notes"))
-    chosen = [(line, times) for line, times in lines.items() if (line[0] == "warning") is loud]
-    return [
-        (level, about, f"{text} ({count(times)} times)" if times > 1 else text)
-        for (level, about, text), times in chosen[:SHOWN]
-    ]
-
-
-def _alerts(result: Mapping[str, Any]) -> str:
-    items = "".join(
-        f'<li role="note"><b>{escape(level)}</b> {escape(text)} <i>{escape(about)}</i></li>'
-        for level, about, text in _notes(result, loud=True)
+    loud = _notes(result, "alerts", '<li role="note"><b>warning</b> {text} <i>{about}</i></li>')
+    return (
+        page_top("Tacit run report", title, escape(compared), made)
+        + definitions(facts.items(), "facts")
+        + loud
     )
-    return f'<ul class="alerts">{items}</ul>' if items else ""
+
+
+def page_top(over: str, title: str, lead: str = "", made: str = "") -> str:
+    """Set the top of any page; its parts are HTML already."""
+    above = f'<p class="over"><b>{over}</b><span>{made}</span></p>' if over else ""
+    return f"{above}<h1>{title}</h1>" + (f'<p class="lead">{lead}</p>' if lead else "")
+
+
+def _notes(result: Mapping[str, Any], kind: str, item: str) -> str:
+    """Set notes, the warnings among them as alerts and others not, each once, with how often it was told."""
+    lines = Counter((note["level"], note["about"], note["text"]) for note in part(result, "notes"))
+    chosen = [(line, times) for line, times in lines.items() if (line[0] == "warning") is (kind == "alerts")]
+    items = "".join(
+        item.format(about=escape(about), text=escape(f"{text} ({count(times)} times)" if times > 1 else text))
+        for (_, about, text), times in chosen[:SHOWN]
+    )
+    return f'<ul class="{kind}">{items}</ul>' if items else ""
 
 
 def notes_section(result: Mapping[str, Any]) -> str:
     """Set quiet notes, and failures grouped by step and reason."""
-    items = "".join(
-        f"<li><b>{escape(about)}</b>{escape(text)}</li>" for _, about, text in _notes(result, loud=False)
-    )
-    notes = f'<ul class="plain">{items}</ul>' if items else ""
-    return section("Notes and failures", notes, _failures(result))
-
-
-def _failures(result: Mapping[str, Any]) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     for failure in part(result, "ledger", "failures"):
         groups.setdefault((failure["step"], failure["reason"]), []).append(failure["party"])
@@ -106,7 +96,8 @@ def _failures(result: Mapping[str, Any]) -> str:
     ]
     rest = len(groups) - len(rows)
     more = sentence(f"{count(rest)} more kinds of failure are in the run folder." if rest else "")
-    return table(["step", "reason", "clients", "failures"], rows, words=3) + more
+    failed = table(["step", "reason", "clients", "failures"], rows, words=3) + more
+    return section("Notes and failures", _notes(result, "plain", "<li><b>{about}</b>{text}</li>"), failed)
 
 
 def settings_section(result: Mapping[str, Any]) -> str:
@@ -142,15 +133,7 @@ def exposure_section(result: Mapping[str, Any]) -> str:
     loud = set(sentences(row for row in rows if exposes_one(row)))
     texts = ((escape(text), text in loud) for text in sentences(rows))
     told = "".join(f"<li>{f'<b>{text}</b>' if weighty else text}</li>" for text, weighty in texts)
-    lines = [
-        [
-            *(row[key] for key in ("who", "what", "about", "class")),
-            "yes" if row["openable"] else "no",
-            *(count(row[key]) for key in ("over", "times")),
-            size_text(row["bytes"]),
-        ]
-        for row in rows
-    ]
+    lines = [[*map(row.get, HEADS[:4]), *exposure_cells(row)] for row in rows]
     promises = part(result, "promises")
     pairs = [("protection", promises["name"]), *promise_lines(promises)] if promises else []
     return section(
@@ -163,8 +146,14 @@ def exposure_section(result: Mapping[str, Any]) -> str:
     )
 
 
+def exposure_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return whether a row of the exposure can be read, over how many, how often, and how many bytes."""
+    readable = "yes" if row["openable"] else "no"
+    return readable, count(row["over"]), count(row["times"]), size_text(row["bytes"])
+
+
 def _titled(title: str, pairs: list[tuple[str, str]]) -> str:
-    return f"<h3>{title}</h3>{definitions(pairs, 'words')}" if pairs else ""
+    return f"<h3>{title}</h3>{definitions(pairs)}" if pairs else ""
 
 
 def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -185,22 +174,15 @@ def seen_by(words: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def promise_lines(promises: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a protection promises as pairs of words, in the order in which one asks for them.
-
-    >>> from tacit.protections.plain import Plain
-    >>> promise_lines(Plain().promises.as_dict())[0]
-    ('totals open at', 'the coordinator')
-    """
-    holds = [(f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()]
-    sees = seen_by(promises["sees"])
+    """Return what a protection promises as pairs of words, in the order in which one asks for them."""
     precision = promises["precision"]
     hidden = "clip (with unit row: what one row may bring)"
     noise = f"about {precision:.1f} × {hidden} in each value if a run has one sum; more with more"
     error = f"{precision:.1e} of bound × clients" if precision else "none but float rounding"
     return [
         ("totals open at", f"the {promises['opens']}"),
-        *holds,
-        *sees,
+        *((f"held by {who.replace('-', ' ')}", what) for who, what in promises["keys"].items()),
+        *seen_by(promises["sees"]),
         *([("a total proves", promises["proof"])] if promises["proof"] else []),
         ("the model is computed by", promises["model"]),
         ("undone by", promises["collusion"]),

@@ -8,28 +8,29 @@ from numpy.typing import NDArray
 
 from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
-from tacit.runs.page.division import COLUMNS, columns_of, division
+from tacit.runs.page.drawing import THIRD, WHOLE
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
 from tacit.runs.page.units import count, decimal, energy_text, escape, significant, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
+SKEWED = (
+    "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 if even), "
+    "and the smaller is the entropy (0 for a single class)."
+)
 WAVES_SHOWN = 24
+HEADS = ("wave", "step", "asked", "failed", "up", "down", "CPU clients", "CPU coordinator", "wall clock")
 
 
 def partition_section(result: Mapping[str, Any]) -> str:
     """Set the picture of rows and classes over clients, and how skewed they are."""
-    skew, picture, told = part(result, "skew"), "", ""
+    skew, picture = part(result, "skew"), ""
     if skew:
         counts = np.array(skew["counts"], dtype=np.float64)
         labels = part(result, "classes") or range(counts.shape[1])
-        picture = figure(division(counts, labels), _division_caption(counts))
-        told = sentence(
-            "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 "
-            "if even), and the smaller is the entropy (0 for a single class)."
-        )
+        picture = figure(figures.division(counts, labels), _division_caption(counts)) + sentence(SKEWED)
     spreads = [_distribution(np.array(skew[key]), name, decimal) for key, name in SKEW.items() if skew]
     named = table(["client", "rows"], [[name, count(n)] for name, n in part(result, "sites").items()])
-    return section("How the data lie", picture, named, told, grid("three", *spreads))
+    return section("How the data lie", picture, named, grid("three", *spreads))
 
 
 def _division_caption(counts: NDArray[np.float64]) -> str:
@@ -38,20 +39,20 @@ def _division_caption(counts: NDArray[np.float64]) -> str:
     sizes = f"{count(rows.min())} to {count(rows.max())}" if np.ptp(rows) else count(rows[0])
     present = (counts > 0).sum(axis=1)
     seen = f"a client knows {decimal(float(present.mean()), 1)} of {classes} classes on average"
-    text = f"{count(clients)} clients with {sizes} rows each; {seen}. Above: rows. Below: shares of the "
-    if columns_of(counts)[1] == 1:
-        return f"{text}classes."
-    merged = count(clients / COLUMNS)
-    return f"{text}classes. Each column is the mean of about {merged} clients, ordered by largest class."
+    text = (
+        f"{count(clients)} clients with {sizes} rows each; {seen}. Above: rows. Below: shares of the classes."
+    )
+    if figures.columns_of(counts)[1] == 1:
+        return text
+    merged = count(clients / figures.COLUMNS)
+    return f"{text} Each column is the mean of about {merged} clients, ordered by largest class."
 
 
 def _distribution(
     values: NDArray[np.float64],
     name: str,
     write: Callable[[float], str],
-    *,
-    width: float = figures.THIRD,
-    mark: tuple[float, str] | None = None,
+    width: float = THIRD,
 ) -> str:
     """Set a histogram with its median and range, or one sentence if the values hardly differ."""
     if len(values) == 0:
@@ -63,7 +64,7 @@ def _distribution(
         about = "" if spread < 1e-9 else f", to within {np.ceil(1000 * spread) / 10:g} %"
         return f'<p class="quiet">{escape(f"{title}: {write(middle)} at every client{about}.")}</p>'
     caption = f"{title}: median {write(middle)}, from {write(low)} to {write(high)}."
-    return figure(figures.histogram(values, name, write, width=width, mark=mark), caption)
+    return figure(figures.histogram(values, name, write, width=width), caption)
 
 
 def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -104,25 +105,14 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def traffic_section(result: Mapping[str, Any]) -> str:
-    """Set what travelled: totals, per wave and per client."""
-    ledger = part(result, "ledger")
+    """Set what travelled."""
+    ledger, drawn = part(result, "ledger"), ""
     if not ledger:
         return ""
-    spreads = [
-        _distribution(np.array(ledger["per_client"][key]), name, size_text, width=figures.HALF)
-        for key, name in (("bytes_up", "sent by a client"), ("bytes_down", "received by a client"))
-    ]
-    told = cards(traffic_facts(result), "card cost")
-    return section("What travelled", told, _waves(ledger["waves"]), grid("two", *spreads))
-
-
-def _waves(waves: Sequence[Mapping[str, Any]]) -> str:
-    if not waves:
-        return ""
-    names = [f"{wave['wave']}  {step_words(wave['step'])}" for wave in waves]
-    svg = figures.wave_traffic(names, *([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
-    spread = "in each wave of asks and replies" if len(waves) <= figures.FEW else "added up over the waves"
-    return figure(svg, f"Bytes as encoded, over all clients, {spread}.")
+    if waves := ledger["waves"]:
+        svg = figures.wave_traffic(*([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
+        drawn = figure(svg, "Bytes as encoded, over all clients, added up over the waves.")
+    return section("What travelled", cards(traffic_facts(result), "card cost"), drawn)
 
 
 def time_section(result: Mapping[str, Any]) -> str:
@@ -130,25 +120,20 @@ def time_section(result: Mapping[str, Any]) -> str:
     ledger = part(result, "ledger")
     if not ledger:
         return ""
-    each = np.array(ledger["per_client"]["cpu_s"])
-    mark = (float(each.max()), f"slowest {time_text(float(each.max()))}") if len(each) else None
-    spread = _distribution(each, "CPU time of a client", time_text, width=figures.WHOLE, mark=mark)
-    told = cards(time_facts(result), "card cost")
-    return section("What it cost", told, spread, _wave_table(ledger["waves"]))
-
-
-def _wave_table(waves: Sequence[Mapping[str, Any]]) -> str:
+    each, waves = np.array(ledger["per_client"]["cpu_s"]), ledger["waves"]
+    spread = _distribution(each, "CPU time of a client", time_text, WHOLE)
     half = WAVES_SHOWN // 2
-    shown = waves if len(waves) <= WAVES_SHOWN else [*waves[:half], {}, *waves[-half:]]
-    heads = ["wave", "step", "asked", "failed", "up", "down", "CPU clients", "CPU coordinator", "wall clock"]
-    return table(heads, [_wave_row(wave) if wave else ["…"] * len(heads) for wave in shown], words=2)
-
-
-def _wave_row(wave: Mapping[str, Any]) -> list[str]:
-    return [
-        str(wave["wave"]),
-        step_words(wave["step"]),
-        *(count(wave[key]) for key in ("parties", "failures")),
-        *(size_text(wave[key]) for key in ("bytes_up", "bytes_down")),
-        *(time_text(wave[key]) for key in ("cpu_clients_s", "cpu_coordinator_s", "wall_s")),
+    shown: Sequence[Any] = waves if len(waves) <= WAVES_SHOWN else [*waves[:half], None, *waves[-half:]]
+    rows = [
+        [
+            *(str(wave["wave"]), step_words(wave["step"])),
+            *(count(wave[key]) for key in ("parties", "failures")),
+            *(size_text(wave[key]) for key in ("bytes_up", "bytes_down")),
+            *(time_text(wave[key]) for key in ("cpu_clients_s", "cpu_coordinator_s", "wall_s")),
+        ]
+        if wave
+        else ["…"] * len(HEADS)
+        for wave in shown
     ]
+    told = cards(time_facts(result), "card cost")
+    return section("What it cost", told, spread, table(HEADS, rows, words=2))

@@ -6,18 +6,14 @@ from typing import Any
 import numpy as np
 
 from tacit.core.events import EPSILONS
-from tacit.runs.page.drawing import FEDERATED, LINE, LOCAL, PIXEL, POOLED, sheet
-from tacit.runs.page.figures import HALF, histogram, lines, tree
+from tacit.runs.page.drawing import FEDERATED, HALF, LINE, LOCAL, POOLED, pixels, sheet
+from tacit.runs.page.figures import histogram, lines, tree
 from tacit.runs.page.markup import figure, grid, part, section, sentence, table
 from tacit.runs.page.units import count, decimal, number, significant
 
 STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
 CURVES = {
-    "roc": (
-        "ROC: rows of the class that are found, for rows of others that are",
-        "false positives",
-        "recall",
-    ),
+    "roc": ("ROC: rows of the class that are found, for rows of others", "false positives", "recall"),
     "pr": ("Precision and recall", "recall", "precision"),
     "calibration": ("Calibration: on the diagonal, probabilities are what they say", "probability", "share"),
 }
@@ -39,22 +35,15 @@ def curve_section(result: Mapping[str, Any]) -> str:
         ]
         series = [one for one in series if len(one[1]) > 1]
         if series:
-            diagonal = None if key == "pr" else ((0, 0), (1, 1))
-            drawn.append(figure(lines(series, caption, *axes, unit=True, diagonal=diagonal), f"{caption}."))
+            drawn.append(
+                figure(lines(series, caption, *axes, unit=True, diagonal=key != "pr"), f"{caption}.")
+            )
     few = f"Curves of the {len(classes)} classes with the most rows." if len(classes) == len(STYLES) else ""
     return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
 
 
 def rounds_section(result: Mapping[str, Any]) -> str:
-    """Set scores and loss after each round; nothing if the method had no rounds.
-
-    >>> rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]})
-    ''
-    >>> rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]})
-    ''
-    >>> "macro F1" in rounds_section({"rounds": [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]})
-    True
-    """
+    """Set scores and loss after each round; nothing if the method had no rounds."""
     entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
     dotted = "; dotted: training on pooled data" if pooled else ""
     curves = [
@@ -128,14 +117,9 @@ def feature_section(result: Mapping[str, Any]) -> str:
 def tree_section(result: Mapping[str, Any]) -> str:
     """Set the first of boosted trees."""
     trees = part(result, "trees", "first")
-    drawn = [
-        figure(
-            tree(one),
-            f"Tree {place} of {count(part(result, 'trees', 'count'))}: rows for which a condition "
-            "holds go left, and ° stands on the way of missing values.",
-        )
-        for place, one in enumerate(trees, 1)
-    ]
+    how = "rows for which a condition holds go left, and ° stands on the way of missing values"
+    of = f"of {count(part(result, 'trees', 'count'))}" if trees else ""
+    drawn = [figure(tree(one), f"Tree {place} {of}: {how}.") for place, one in enumerate(trees, 1)]
     return section("Its first trees", *drawn)
 
 
@@ -146,14 +130,12 @@ def residual_section(result: Mapping[str, Any]) -> str:
         return ""
     edges, counts = found["edges"], np.array(found["counts"])
     with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
-        axes = drawing.axes(0.55, 0.4, 0.1, 0.1, "true", "predicted")
-        pixels = np.empty((*counts.shape, 4))
-        pixels[..., :3], pixels[..., 3] = PIXEL, 0.95 * np.sqrt(counts.T / max(counts.max(), 1))
-        ends = (edges[0], edges[-1])
-        axes.imshow(pixels, aspect="auto", interpolation="none", origin="lower", extent=(*ends, *ends))
+        axes, ends = drawing.axes("true", "predicted"), (edges[0], edges[-1])
+        picture = pixels(0.95 * np.sqrt(counts.T / max(counts.max(), 1)))
+        axes.imshow(picture, aspect="auto", interpolation="none", origin="lower", extent=(*ends, *ends))
         axes.plot(ends, ends, color=LINE, linewidth=0.8)
     with sheet(HALF, 2.6, "Errors") as spread:
-        axes = spread.axes(0.55, 0.4, 0.1, 0.1, "predicted less true", "rows")
+        axes = spread.axes("predicted less true", "rows")
         axes.stairs(found["error_counts"], found["error_edges"], fill=True, color=FEDERATED, alpha=0.75)
     first = figure(drawing.svg, "Predicted against true targets: on the line, a prediction is right.")
     return section("Where it errs", grid("two", first, figure(spread.svg, "How errors are spread.")))

@@ -2,20 +2,30 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, PAPER, PIXEL, PIXEL_MISS, POOLED, SOFT, sheet
+from tacit.runs.page.drawing import (
+    FEDERATED,
+    HALF,
+    INK,
+    LINE,
+    LOCAL,
+    PAPER,
+    POOLED,
+    SOFT,
+    THIRD,
+    WHOLE,
+    pixels,
+    sheet,
+    tick,
+)
 from tacit.runs.page.units import count, short, significant, size_text
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-WHOLE, HALF, THIRD = 7.5, 3.65, 2.4
-FEW = 12
 COUNTED, NAMED_BELOW, NAMED = 12, 20, 40  # the most classes with counts, and with names below and beside
+COLUMNS = 200  # of clients in the picture of how rows are divided
 
 # Shape and colour both tell the series apart, so that neither is needed alone.
 _SERIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -27,63 +37,42 @@ _SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """Draw one line per score with a mark for each way of training.
-
-    >>> "federated" in comparison([("accuracy", {"federated": 0.9, "local": 0.7})])
-    True
-    """
-    values = [value for _, marks in rows for value in marks.values()]
-    lowest, highest = min(values), max(*values, 1.0)
-    room = max(0.02, 0.06 * (highest - lowest))
-    height = 0.36 * len(rows) + 0.75
-    with sheet(WHOLE, height, "Scores of the federated model beside pooled and local training") as drawing:
-        axes = drawing.axes(0.78, 0.3, 0.1, 0.4)
-        for place, (_, marks) in enumerate(rows):
-            axes.plot(
-                [lowest - room, highest + room / 2], [place, place], color=LINE, linewidth=0.6, zorder=1
-            )
-            # Drawn in reverse: where marks coincide the federated one shows inside the others.
-            for series in reversed([name for name in _SERIES if name in marks]):
-                axes.scatter([marks[series]], [place], linewidth=1.5, zorder=2, **_SERIES[series][1])
-        for series, (label, style) in _SERIES.items():
-            if any(series in marks for _, marks in rows):
-                axes.scatter([], [], linewidth=1.5, label=label, **style)
+    """Draw one line per score with a mark for each way of training."""
+    label = "Scores of the federated model beside pooled and local training"
+    with sheet(WHOLE, 0.36 * len(rows) + 0.75, label) as drawing:
+        axes = drawing.axes()
+        # Drawn in reverse: where marks coincide the federated one shows inside the others.
+        for series, (words, style) in reversed(_SERIES.items()):
+            points = [(marks[series], place) for place, (_, marks) in enumerate(rows) if series in marks]
+            if points:
+                axes.scatter(*zip(*points, strict=True), linewidth=1.5, zorder=2, label=words, **style)
+        for place in range(len(rows)):
+            axes.axhline(place, color=LINE, linewidth=0.6, zorder=1)
         axes.set_yticks(range(len(rows)), [name for name, _ in rows])
         axes.tick_params(axis="y", length=0, pad=8, labelcolor=INK)
         axes.spines["left"].set_visible(False)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(lowest - room, highest + room / 2)
-        axes.set_xticks([tick for tick in axes.get_xticks() if lowest - room <= tick <= highest + 1e-9])
-        legend_above(axes, ncols=4, handletextpad=0.2)
+        drawing.legend(4)
     return drawing.svg
 
 
-def class_scores(
-    labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None], height: float
-) -> str:
-    """Draw one bar per class for its F1, with a mark where training on pooled data arrives.
-
-    >>> "text-anchor: end" in class_scores(["a", "b"], [0.9, 0.5], [0.95, None], 1.0)
-    True
-    """
-    margin = margin_of(labels)
-    with sheet(HALF, height, "F1 of each class") as drawing:
-        axes = drawing.axes(margin, 0.3, 0.35, 0.05)
-        places = np.arange(len(labels))
-        thickness = min(0.56, 0.15 * len(labels) / height)
-        axes.barh(places, federated, height=thickness, color=FEDERATED, alpha=0.75)
+def class_scores(labels: Sequence[object], federated: Sequence[float], pooled: Sequence[float | None]) -> str:
+    """Draw one bar per class for its F1, with a mark where training on pooled data arrives."""
+    size = 7.5 if len(labels) <= 16 else 5.5
+    with sheet(HALF, HALF, "F1 of each class") as drawing:
+        axes = drawing.axes()
+        places = range(len(labels))
+        axes.barh(places, federated, height=0.56, color=FEDERATED, alpha=0.75)
         marked = [(value, place) for place, value in enumerate(pooled) if value is not None]
         if marked:
             style = {**_SERIES["centralised"][1], "s": 22}  # small: a bar is thin
             axes.scatter(*zip(*marked, strict=True), linewidth=1.2, zorder=3, clip_on=False, **style)
-        size = 7 if len(labels) <= 16 else 5.5
         for place, value in enumerate(federated):
             axes.text(1.03, place, f"{value:.2f}", va="center", fontsize=size, color=SOFT)
         axes.set_yticks(places, [drawing.text(label) for label in labels])
-        axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=7.5 if len(labels) <= 16 else 5.5)
+        axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=size)
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(0, 1)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "0.25", "0.5", "0.75", "1"])
     return drawing.svg
 
 
@@ -93,80 +82,40 @@ def histogram(
     write: Callable[[float], str],
     *,
     width: float = THIRD,
-    mark: tuple[float, str] | None = None,
 ) -> str:
-    """Draw how a number is distributed over the clients.
-
-    >>> "clients" in histogram(np.arange(50.0), "rows", str)
-    True
-    """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
+    """Draw how a number is distributed over the clients."""
     with sheet(width, 1.25, f"Distribution over {count(len(values))} clients: {label}") as drawing:
-        axes = drawing.axes(0.42 + 0.05 * len(str(len(values))), 0.3, 0.12, 0.2, up="clients")
+        axes = drawing.axes(up="clients")
         bins = int(np.clip(np.sqrt(len(values)) * 1.5, 6, 40))
-        heights, edges = np.histogram(values, bins=bins)
-        axes.bar(edges[:-1], heights, width=np.diff(edges) * 0.92, align="edge", color=FEDERATED, alpha=0.75)
-        if mark is not None:
-            axes.axvline(mark[0], color=POOLED, linewidth=1.2)
-            above = axes.get_xaxis_transform()
-            axes.text(mark[0], 1.03, mark[1], transform=above, ha="right", fontsize=7.5, color=POOLED)
-        axes.yaxis.set_major_locator(MaxNLocator(2, integer=True))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-        axes.xaxis.set_major_locator(MaxNLocator(3 if width < HALF else 5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(write(value))))
+        axes.hist(values, bins, rwidth=0.92, color=FEDERATED, alpha=0.75)
+        tick(axes.yaxis, 2, count, integer=True)
+        tick(axes.xaxis, 3 if width < HALF else 5, lambda value: short(write(value)))
     return drawing.svg
 
 
-def wave_traffic(names: Sequence[str], up: Sequence[float], down: Sequence[float]) -> str:
-    """Draw bytes to and from the clients: each wave of a few, the running total of many.
-
-    >>> "moments" in wave_traffic(["moments", "gram"], [1e3, 1e6], [1e3, 2e3])
-    True
-    """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    few, upwards, downwards = len(names) <= FEW, "up, to the coordinator", "down, to the clients"
-    height = 0.38 * len(names) + 0.8 if few else 1.9
-    with sheet(WHOLE, height, "Bytes from and to the clients in each wave") as drawing:
-        left = margin_of(names, 0.6) if few else 0.75
-        axes = drawing.axes(left, 0.38, 0.2, 0.32, "" if few else "wave")
-        places = np.arange(len(names))
-        if few:
-            axes.barh(places - 0.17, up, height=0.3, color=FEDERATED, alpha=0.85, label=upwards)
-            axes.barh(places + 0.17, down, height=0.3, color=POOLED, alpha=0.7, label=downwards)
-            axes.set_yticks(places, [drawing.text(name) for name in names])
-            axes.tick_params(axis="y", length=0, labelcolor=INK)
-            axes.set_ylim(len(names) - 0.5, -0.5)
-        else:
-            axes.plot(places, np.cumsum(up), color=FEDERATED, linewidth=1.4, label=upwards)
-            axes.plot(places, np.cumsum(down), color=POOLED, linewidth=1.4, dashes=(4, 2), label=downwards)
-            axes.set_xlim(0, len(names) - 1)
-            axes.set_ylim(bottom=0)
-        scale = axes.xaxis if few else axes.yaxis
-        scale.set_major_locator(MaxNLocator(5 if few else 4))
-        scale.set_major_formatter(FuncFormatter(lambda value, _: short(size_text(value))))
-        legend_above(axes, ncols=2, fontsize=7.5)
+def wave_traffic(up: Sequence[float], down: Sequence[float]) -> str:
+    """Draw bytes to and from the clients, added up over the waves."""
+    with sheet(WHOLE, 1.9, "Bytes from and to the clients, wave by wave") as drawing:
+        axes, waves = drawing.axes("wave"), range(1, len(up) + 1)
+        axes.plot(waves, np.cumsum(up), color=FEDERATED, linewidth=1.4, label="up, to the coordinator")
+        style: dict[str, Any] = {"color": POOLED, "linewidth": 1.4, "dashes": (4, 2)}
+        axes.plot(waves, np.cumsum(down), label="down, to the clients", **style)
+        axes.set_ylim(bottom=0)
+        tick(axes.xaxis, 10, integer=True)
+        tick(axes.yaxis, 4, lambda value: short(size_text(value)))
+        drawing.legend(2)
     return drawing.svg
 
 
 def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
-    """Draw a confusion matrix, rows by truth: hits in one colour, errors in the other.
-
-    >>> confusion(np.array([[9, 1], [0, 10]]), ["no", "yes"]).count("<image")
-    1
-    """
+    """Draw a confusion matrix, rows by truth: hits in one colour, errors in the other."""
     classes, hits = len(matrix), np.eye(len(matrix), dtype=bool)
-    left, below = _margins(labels)
     # A cell's opacity is its share of the row; errors are lifted, for they are few and matter.
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     depths = np.where(hits, 0.1 + 0.8 * shares, 0.15 + 0.8 * np.sqrt(shares)) * (matrix > 0)
-    with sheet(
-        HALF, confusion_height(labels), f"Confusion matrix of {classes} classes, rows by truth"
-    ) as drawing:
-        axes = drawing.axes(left, below, 0.05, 0.05)
-        pixels = np.dstack([np.where(hits[..., None], PIXEL, PIXEL_MISS), depths])
-        axes.imshow(pixels, aspect="auto", interpolation="none")
+    with sheet(HALF, HALF, f"Confusion matrix of {classes} classes, rows by truth") as drawing:
+        axes = drawing.axes()
+        axes.imshow(pixels(depths, hits), aspect="auto", interpolation="none")
         for row, column in np.argwhere(matrix > 0) if classes <= COUNTED else ():
             ink = PAPER if depths[row, column] > 0.55 else INK
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5 if classes <= 8 else 6}
@@ -181,19 +130,6 @@ def confusion(matrix: NDArray[Any], labels: Sequence[object]) -> str:
     return drawing.svg
 
 
-def confusion_height(labels: Sequence[object]) -> float:
-    """Return the height in inches that keeps the cells of a confusion matrix square."""
-    left, below = _margins(labels)
-    return HALF - left + below
-
-
-def _margins(labels: Sequence[object]) -> tuple[float, float]:
-    if len(labels) > NAMED_BELOW:
-        return margin_of(labels) if len(labels) <= NAMED else 0.3, 0.3
-    # Labels below stand at an angle of 40 degrees and are cut at ten letters.
-    return margin_of(labels), 0.2 + 0.045 * min(10, max(len(str(label)) for label in labels))
-
-
 Series = tuple[str, Sequence[Sequence[float]], str, Sequence[float]]
 
 
@@ -205,20 +141,13 @@ def lines(
     *,
     width: float = THIRD,
     unit: bool = False,
-    diagonal: Sequence[tuple[float, float]] | None = None,
+    diagonal: bool = False,
     levels: Mapping[str, float] | None = None,
 ) -> str:
-    """Draw lines through points, each with name, colour and dashes; ``levels`` are thin, from side to side.
-
-    >>> "recall" in lines([("yes", [(0, 0), (1, 1)], FEDERATED, ())], "ROC", "false positives", "recall")
-    True
-    """
-    from matplotlib.ticker import MaxNLocator
-
+    """Draw lines through points, each with name, colour and dashes; ``levels`` go from side to side."""
     columns = 2 if width < HALF else 4
-    above = 0.08 + 0.16 * -(-len(series) // columns)
-    with sheet(width, 1.65 + above, label) as drawing:
-        axes = drawing.axes(0.5, 0.38, 0.12, above, across, up)
+    with sheet(width, 1.75 + 0.16 * -(-len(series) // columns), label) as drawing:
+        axes = drawing.axes(across, up)
         for name, points, colour, dashes in series:
             style: dict[str, Any] = {"dashes": dashes} if dashes else {}
             text = drawing.text(name, 14 if width < HALF else 28)
@@ -226,44 +155,25 @@ def lines(
             if levels and name in levels:
                 axes.axhline(levels[name], color=colour, linewidth=1.0, dashes=(1, 2))
         if diagonal:
-            axes.plot(*zip(*diagonal, strict=True), color=LINE, linewidth=0.6)
+            axes.axline((0, 0), slope=1, color=LINE, linewidth=0.6)
         if unit:
-            axes.set_xlim(-0.01, 1.01)
-            axes.set_ylim(-0.01, 1.01)
-        axes.xaxis.set_major_locator(MaxNLocator(6 if width > HALF else 4, integer=across == "round"))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        legend_above(axes, ncols=columns, fontsize=7)
+            axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        tick(axes.xaxis, 6 if width > HALF else 4, integer=across == "round")
+        tick(axes.yaxis, 5)
+        drawing.legend(columns)
     return drawing.svg
 
 
-def legend_above(axes: "Axes", **settings: Any) -> None:
-    """Put the legend above the axes, from the left."""
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0, **settings)
-
-
-def margin_of(labels: Sequence[object], least: float = 0.35) -> float:
-    """Return the width in inches that the longest label needs, up to what a drawing can spare."""
-    return float(np.clip(0.066 * max((len(str(label)) for label in labels), default=0) + 0.15, least, 1.45))
-
-
 def tree(root: Mapping[str, Any]) -> str:
-    """Draw a tree, as :meth:`tacit.models.trees.BoostedTrees.nested` gives it.
-
-    >>> leaf = {"value": 0.5, "more": False}
-    >>> "x &lt; 3" in tree({"split": "x < 3", "missing": "left", "left": leaf, "right": leaf})
-    True
-    """
-    leaves, depth = _size(root)
-    with sheet(WHOLE, 0.5 * depth + 0.3, "A tree of splits") as drawing:
-        axes = drawing.axes(0.1, 0.1, 0.1, 0.1)
+    """Draw a tree, as :meth:`tacit.models.trees.BoostedTrees.nested` gives it."""
+    with sheet(WHOLE, 1, "A tree of splits") as drawing:
+        axes, places, depths = drawing.axes(), itertools.count(), {0}
         axes.set_axis_off()
-        axes.set_xlim(-0.5, leaves - 0.5)
-        axes.set_ylim(-depth - 0.2, 0.2)
-        places = itertools.count()
 
         def place(node: Mapping[str, Any], level: int) -> float:
             """Draw a node above those below it, and return where it stands."""
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            depths.add(level)
             if "split" not in node:
                 x = float(next(places))
                 words = "…" if node["more"] else significant(node["value"])
@@ -279,12 +189,46 @@ def tree(root: Mapping[str, Any]) -> str:
             return x
 
         place(root, 0)
+        axes.set(xlim=(-0.5, next(places) - 0.5), ylim=(-max(depths) - 0.2, 0.2))
+        drawing.figure.set_figheight(0.5 * max(depths) + 0.3)
     return drawing.svg
 
 
-def _size(node: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many ends a tree has, and how many levels."""
-    if "split" not in node:
-        return 1, 0
-    (left, depth), (right, deeper) = _size(node["left"]), _size(node["right"])
-    return left + right, 1 + max(depth, deeper)
+def columns_of(counts: NDArray[np.float64], columns: int = COLUMNS) -> tuple[NDArray[np.float64], int]:
+    """Merge neighbouring clients, ordered by their largest class, until they fit into the picture.
+
+    Returns mean rows per class of each group of clients, and how many clients a group has at most: 1 if all
+    are shown in their own order.
+    """
+    if len(counts) <= columns:
+        return counts, 1
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    # Clients without rows have no largest class; they come last.
+    largest = np.where(shares.any(axis=1), shares.argmax(axis=1), shares.shape[1])
+    order = np.lexsort((-shares.max(axis=1), largest))
+    groups = np.array_split(counts[order], columns)
+    return np.array([group.mean(axis=0) for group in groups]), max(len(group) for group in groups)
+
+
+def division(counts: NDArray[np.float64], labels: Sequence[object]) -> str:
+    """Draw rows per client above a map of class shares per client."""
+    clients, classes = counts.shape
+    merged, _ = columns_of(counts)
+    rows, end = merged.sum(axis=1), clients + 0.5
+    tall = float(np.clip(0.2 * classes, 0.6, 2.6))
+    label = f"Rows of {count(clients)} clients and their shares of {classes} classes"
+    with sheet(WHOLE, tall + 1.15, label) as drawing:
+        upper, lower = drawing.figure.subplots(2, 1, sharex=True, height_ratios=(0.65, tall))
+        upper.stairs(rows, np.linspace(0.5, end, len(rows) + 1), fill=True, color=FEDERATED, alpha=0.75)
+        upper.set(ylabel="rows", xlim=(0.5, end))
+        upper.tick_params(axis="x", length=0)
+        tick(upper.yaxis, 2, count, integer=True)
+        # The square root lifts small shares, which would otherwise look like none.
+        picture = pixels(0.95 * np.sqrt(merged / np.maximum(rows[:, None], 1)).T)
+        lower.imshow(picture, aspect="auto", interpolation="none", extent=(0.5, end, classes, 0))
+        shown = range(classes) if classes <= 26 else range(0)
+        lower.set_yticks([i + 0.5 for i in shown], [drawing.text(labels[i]) for i in shown])
+        lower.tick_params(axis="y", length=0, labelcolor=INK, labelsize=7.5 if classes <= 14 else 6)
+        lower.set_xlabel("client")
+        tick(lower.xaxis, 10, count, integer=True)
+    return drawing.svg

@@ -9,22 +9,14 @@ _RIGHT = ' class="n"'
 
 
 def part(result: Mapping[str, Any], *names: str) -> Any:
-    """Return what a result holds under names one within the other; where there is nothing, an empty mapping.
-
-    >>> part({"scores": {"federated": None}}, "scores", "federated"), part({"rounds": [1]}, "rounds")
-    ({}, [1])
-    """
+    """Return what a result holds under names one within the other; an empty mapping where nothing is."""
     for name in names:
         result = result.get(name) or {}
     return result
 
 
 def cards(items: Iterable[tuple[str, str, str]], kind: str = "card") -> str:
-    """Set numbers in large type side by side, each with its name above and a remark, if any, below.
-
-    >>> cards([("accuracy", "90.4 %", "")])
-    '<div class="cards"><div class="card"><span>Accuracy</span><strong>90.4 %</strong></div></div>'
-    """
+    """Set numbers in large type side by side, each with its name above and a remark, if any, below."""
     made = ""
     for name, value, remark in items:
         below = f"<small>{escape(remark)}</small>" if remark else ""
@@ -39,46 +31,38 @@ def figure(svg: str, caption: str) -> str:
 
 
 def grid(columns: str, *parts: str) -> str:
-    """Set parts side by side, in ``two`` or ``three`` columns; a single one stands alone."""
+    """Set parts side by side, in ``two`` or ``three`` columns."""
     filled = "".join(parts)
     return f'<div class="{columns}">{filled}</div>' if filled else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> str:
-    """Set a table, or nothing without rows: the first ``words`` columns hold words, the others numbers.
-
-    >>> '<th scope="row">&lt;gram&gt;</th><td class="n">1 kB</td>' in table(["", ""], [["<gram>", "1 kB"]])
-    True
-    """
-
-    def cell(place: int, value: object) -> str:
-        if place == 0:
-            return f'<th scope="row">{escape(value)}</th>'
-        return f"<td{'' if place < words else _RIGHT}>{escape(value)}</td>"
-
+    """Set a table, or nothing without rows: the first ``words`` columns hold words, the others numbers."""
+    right = ["" if place < words else _RIGHT for place in range(len(heads))]
     head = "".join(
-        f'<th scope="col"{"" if i < words else _RIGHT}>{escape(name)}</th>' for i, name in enumerate(heads)
+        f'<th scope="col"{side}>{escape(name)}</th>' for side, name in zip(right, heads, strict=True)
     )
-    body = "".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
+    body = ""
+    for first, *others in rows:
+        cells = zip(right[1:], others, strict=True)
+        told = "".join(f"<td{side}>{escape(value)}</td>" for side, value in cells)
+        body += f'<tr><th scope="row">{escape(first)}</th>{told}</tr>'
     whole = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll">{whole}</div>' if body else ""
 
 
-def definitions(pairs: Iterable[tuple[str, object]], kind: str) -> str:
+def definitions(pairs: Iterable[tuple[str, object]], kind: str = "words") -> str:
     """Set names with what they stand for; pairs without a value are left out."""
-    made = [
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs if value not in (None, "")
-    ]
-    wrapped = "".join(f"<div>{item}</div>" for item in made) if kind == "facts" else "".join(made)
-    return f'<dl class="{kind}">{wrapped}</dl>' if made else ""
+    made = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in pairs
+        if value not in (None, "")
+    )
+    return f'<dl class="{kind}">{made}</dl>' if made else ""
 
 
 def section(title: str, *parts: str) -> str:
-    """Set a part of the report; one without content is left out.
-
-    >>> section("Empty", "", "")
-    ''
-    """
+    """Set a part of the report; one without content is left out."""
     content = "".join(parts)
     return f"<section><h2>{escape(title)}</h2><div>{content}</div></section>" if content else ""
 

@@ -1,10 +1,9 @@
 """Sections about how well the model does: score cards, comparison, confusion, classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.runs.page import figures
 from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
@@ -30,6 +29,10 @@ NO_INTERVALS = (
     "Areas and losses have no intervals: a bootstrap needs the probabilities of single rows, which stay at "
     "the clients that keep them aside. Those over several seeds are found with --repeats."
 )
+COMPARED = (
+    'Scores on the hold-out; further right is better. "Clients alone" is the mean over the models that each '
+    "client trained on its own rows only."
+)
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
 
@@ -38,16 +41,11 @@ def scores_of(result: Mapping[str, Any], way: str) -> dict[str, float]:
     found = part(result, "scores", *(("federated", "baseline") if way == "baseline" else (way,)))
     if way == "federated":
         found = {**result, **found}
-    values = {name: number(found.get(name)) for name in SHARES | OTHERS}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name in SHARES | OTHERS if (value := number(found.get(name))) is not None}
 
 
 def write(name: str, value: float | None) -> str:
-    """Write a score as is usual for it: accuracy in percent, the others as decimals.
-
-    >>> write("accuracy", 0.9043), write("f1", 0.9043), write("mse", None)
-    ('90.43\\xa0%', '0.904', '–')
-    """
+    """Write a score as is usual for it: accuracy in percent, the others as decimals."""
     if name == "accuracy":
         return percent(value, 2)
     if name == "r2":
@@ -56,11 +54,7 @@ def write(name: str, value: float | None) -> str:
 
 
 def difference(name: str, ours: float, pooled: float | None) -> str:
-    """Say how far a score is from that of training on pooled data; equal means equal as written.
-
-    >>> difference("accuracy", 0.904, 0.904001), difference("f1", 0.8, 0.85), difference("f1", 0.8, None)
-    ('same as pooled data', '−0.0500 against pooled data', '')
-    """
+    """Say how far a score is from that of training on pooled data; equal means equal as written."""
     if pooled is None:
         return ""
     if write(name, ours) == write(name, pooled):
@@ -81,20 +75,11 @@ def score_section(result: Mapping[str, Any]) -> str:
         (heads[name], write(name, ours[name]), _remark(result, name, ours[name], pooled.get(name)))
         for name in shown[:4]
     )
-    rows = [
-        (heads[name], {way: scores[name] for way, scores in ways.items() if name in scores})
-        for name in SHARES
-        if any(name in scores for scores in ways.values())
-    ]
-    plot = exact = ""
-    if len(ways) > 1 and rows:
-        plot = figure(
-            figures.comparison(rows),
-            'Scores on the hold-out; further right is better. "Clients alone" is the mean over the models '
-            "that each client trained on its own rows only.",
-        )
     names = [name for name in heads if any(name in scores for scores in ways.values())]
+    rows = [(heads[n], {way: own[n] for way, own in ways.items() if n in own}) for n in names if n in SHARES]
+    plot = exact = ""
     if len(ways) > 1:
+        plot = figure(figures.comparison(rows), COMPARED) if rows else ""
         values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
         exact = table(["", *(WAYS[way] for way in ways)], values)
     intervals = part(result, "intervals")
@@ -125,35 +110,14 @@ def class_section(result: Mapping[str, Any]) -> str:
         f"Rows are the truth, columns the prediction; {count(np.trace(matrix))} of {count(matrix.sum())} "
         "rows are right. Depth of colour is the share of the row.",
     )
-    ours, pooled = (_per_class(each) for each in (found, part(result, "scores", "centralised")))
-    right = _class_figure(ours, pooled, figures.confusion_height(labels))
-    return section("Class by class", grid("two", left, right), _worst(matrix, labels))
-
-
-def _class_figure(ours: Mapping[str, float], pooled: Mapping[str, float], height: float) -> str:
+    ours, pooled = (
+        {str(line["label"]): line["f1"] for line in part(each, "per_class")}
+        for each in (found, part(result, "scores", "centralised"))
+    )
     shown = list(ours)
     caption = "F1 of each class" + ("; the open mark is training on pooled data." if pooled else ".")
     if len(shown) > CLASSES_SHOWN:
         shown = sorted(ours, key=lambda label: ours[label])[:CLASSES_SHOWN]
         caption = f"F1 of the {CLASSES_SHOWN} weakest of {count(len(ours))} classes."
-    svg = figures.class_scores(
-        shown, [ours[label] for label in shown], [pooled.get(label) for label in shown], height
-    )
-    return figure(svg, caption)
-
-
-def _per_class(scores: Mapping[str, Any]) -> dict[str, float]:
-    return {str(line["label"]): line["f1"] for line in part(scores, "per_class")}
-
-
-def _worst(matrix: NDArray[np.int64], labels: Sequence[str]) -> str:
-    """Name the most frequent mistake, which the eye looks for in the matrix anyway."""
-    wrong = matrix - np.diag(np.diag(matrix))
-    truth, guess = divmod(int(wrong.argmax()), len(wrong))
-    rows = int(wrong[truth, guess])
-    if rows <= 0 or len(matrix) < 3:
-        return ""
-    return sentence(
-        f"The most frequent mistake is {labels[truth]} taken for {labels[guess]}: "
-        f"{count(rows)} rows, {percent(rows / max(1, matrix[truth].sum()))} of {labels[truth]}."
-    )
+    svg = figures.class_scores(shown, [ours[each] for each in shown], [pooled.get(each) for each in shown])
+    return section("Class by class", grid("two", left, figure(svg, caption)))

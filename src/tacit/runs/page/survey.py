@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, POOLED, SOFT, sheet
-from tacit.runs.page.figures import THIRD, WHOLE, lines
+from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, POOLED, SOFT, THIRD, WHOLE, sheet
+from tacit.runs.page.figures import lines
 from tacit.runs.page.markup import definitions, figure, grid, sentence, table
 from tacit.runs.page.units import count, decimal, energy_text, escape, short, size_text, time_text
 
@@ -27,16 +27,11 @@ COLOURS = (FEDERATED, POOLED, LOCAL, INK, SOFT)
 
 
 def scatter(rows: Sequence[Row], front: Sequence[Row], cost: str, measure: str) -> str:
-    """Draw scores against a cost on a logarithmic axis; those on the front are joined and named.
-
-    >>> row = {"method": "fedavg", "protect": "plain", "score": 0.9, "wh": 0.1}
-    >>> "fedavg" in scatter([row], [row], "wh", "accuracy")
-    True
-    """
+    """Draw scores against a cost on a logarithmic axis; those on the front are joined and named."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     with sheet(THIRD, 2.2, f"{measure} against {DRAWN[cost]}") as drawing:
-        axes = drawing.axes(0.45, 0.38, 0.1, 0.1, DRAWN[cost], measure)
+        axes = drawing.axes(DRAWN[cost], measure)
         axes.set_xscale("log")
         axes.scatter([row[cost] for row in rows], [row["score"] for row in rows], s=14, color=LINE)
         points = [(row[cost], row["score"]) for row in front]
@@ -87,5 +82,5 @@ def survey_sections(found: Mapping[str, Any]) -> dict[str, str]:
         "Scores against costs": grid("three", *drawings),
         "Round by round": figure(rounds, "on the test rows") if rounds else "",
         "Who saw what": seen,
-        "What does not go together": definitions(others, "settings"),
+        "What does not go together": definitions(others),
     }

@@ -1,27 +1,24 @@
 """Repeating a paper's experiments: settings, the paper's table, ours beside it; as JSON and HTML.
 
-A paper is a file ``reproductions/NAME.py`` of a checkout, with a function ``experiments()`` that gives
-:class:`Experiment` objects. Files there import each other from the package ``reproductions``.
+A paper is a file ``NAME.py`` of this folder, with a function ``experiments()`` that gives
+:class:`Experiment` objects. Files here import each other from the package ``reproductions``.
 """
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 import tacit
-from tacit.bench import files_of, folder_of
-from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.checkout import folders_of, list_files, load_file
+from tacit.core.errors import ConfigError, UnavailableError
 from tacit.runs.folder import RunFolder
 from tacit.runs.page import markup
 from tacit.runs.report import titled_page
@@ -96,14 +93,14 @@ def reproduce_papers(
     take long. Rows that were measured are kept, and not measured again unless ``fresh``. ``progress`` is told
     how many cells are done, of how many, and which is next.
     """
-    names = papers(name)
+    names = list_files("reproductions", name)
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds is {seeds}: at least one repetition is needed")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
-    found = [experiment for each in names for experiment in load_paper(each).experiments()]
+    found = [experiment for each in names for experiment in load_file("reproductions", each).experiments()]
     if quick:
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
@@ -117,28 +114,9 @@ def reproduce_papers(
         done += 1
 
     tables = [measured(experiment, seeds, out, tell, fresh=fresh) for experiment in found]
-    if (folder_of("reproductions") / "_book.py").is_file():  # which a folder of one's own need not have
-        _import("_book").write_book(out)
+    if (folders_of("reproductions")[0] / "contents.toml").is_file():  # which an own folder need not have
+        load_file("reproductions", "_book").write_book(out)
     return tables
-
-
-def papers(name: str) -> list[str]:
-    """Return the paper of that name, or every one for "all"."""
-    known = [stem.replace("_", "-") for stem in files_of("reproductions")]
-    if name != "all" and name not in known:
-        raise ConfigError(f"nothing to reproduce is called '{name}': {nearest(name, [*known, 'all'])}")
-    return known if name == "all" else [name]
-
-
-def load_paper(name: str) -> ModuleType:
-    """Import the file of a paper."""
-    return _import(name.replace("-", "_"))
-
-
-def _import(name: str) -> ModuleType:
-    package = sys.modules.setdefault("reproductions", ModuleType("reproductions"))
-    package.__path__ = [str(folder_of("reproductions").resolve())]
-    return import_module(f"reproductions.{name}")
 
 
 def measured(

@@ -1,22 +1,19 @@
 """Benches: CPU time of ours beside what users have today, measured in the same run.
 
-A bench is a file ``benchmarks/NAME.py`` with a function ``rows()`` that gives :class:`Row` objects. It
+A bench is a file ``NAME.py`` of this folder, with a function ``rows()`` that gives :class:`Row` objects. It
 lives outside the package because its baselines may have licences that ours must not touch.
 """
 
-import importlib.util
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tacit.core.errors import ConfigError, nearest
+from tacit.checkout import list_files, load_file
 
 COLUMNS = ("name", "ours", "baseline", "unit", "ratio", "target", "met", "note")
 
@@ -74,38 +71,11 @@ def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
     return best
 
 
-def folder_of(name: str) -> Path:
-    """Find a folder of a checkout: where ``$TACIT_NAME`` says, here, or beside the source tree."""
-    variable = f"TACIT_{name.upper()}"
-    own = os.environ.get(variable)
-    for place in (Path(own) if own else None, Path(name), Path(__file__).parents[2] / name):
-        if place is not None and place.is_dir():
-            return place
-    raise ConfigError(f"no {name}/ folder here: run this in a checkout of Tacit, or set {variable}")
-
-
-def files_of(name: str) -> list[str]:
-    """Name the files in a folder of a checkout, but for those that others import: they begin with _."""
-    return sorted(path.stem for path in folder_of(name).glob("*.py") if not path.stem.startswith("_"))
-
-
-def chosen(name: str) -> list[str]:
-    """Return the bench of that name, or every one for "all"."""
-    known = files_of("benchmarks")
-    if name != "all" and name not in known:
-        raise ConfigError(f"unknown bench '{name}': {nearest(name, [*known, 'all'])}")
-    return known if name == "all" else [name]
-
-
 def run_bench(name: str) -> dict[str, Any]:
     """Run one bench, and return the object that ``tacit bench NAME --json`` prints."""
-    chosen(name)
-    word = f"tacit_bench_{name.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(word, folder_of("benchmarks") / f"{name}.py")
-    assert spec and spec.loader
-    module = sys.modules[word] = importlib.util.module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
-    return {"bench": name, "machine": machine(), "results": [row.as_dict() for row in module.rows()]}
+    list_files("benchmarks", name)
+    rows = load_file("benchmarks", name).rows()
+    return {"bench": name, "machine": machine(), "results": [row.as_dict() for row in rows]}
 
 
 def machine() -> dict[str, Any]:
