@@ -23,7 +23,7 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.deploy.launch import launch, tune
 from tacit.deploy.local import LocalFederation
-from tacit.deploy.processes import processes_of
+from tacit.deploy.processes import environment_of, processes_of
 from tacit.deploy.site import learnt
 from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import SiteFolder
@@ -80,7 +80,7 @@ FEW_WAVES = {"min_count": 1}
 @pytest.fixture
 def tables(federation, rows, tmp_path, monkeypatch):
     """Settings of a run on the federation, as tables."""
-    for key, value in federation.environment.items():
+    for key, value in environment_of(federation.home / "flower").items():
         monkeypatch.setenv(key, value)
 
     def make(task="classification", **given):

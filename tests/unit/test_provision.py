@@ -45,6 +45,12 @@ class TestInit:
         assert {name: site.identity for name, site in sites.items()} == dict(operator.roster.clients)
         assert len({site.identity for site in sites.values()}) == 3
 
+    def test_a_member_with_the_name_of_a_service_is_one(self, tmp_path):
+        init(tmp_path / "fed", ("north", "key-server"), "127.0.0.1:21999")
+        roster = joined(tmp_path / "fed", "key-server").roster
+        assert {*roster.clients} == {*roster.exchanges} == {"north"}
+        assert {*roster.services} == {"key-server"}
+
     def test_no_private_key_can_be_read_by_others_and_no_sites_stay_with_the_operator(self, home):
         for name in ("ca.key", "server.key", "coordinator.unlock", "federation.json", "bundles/north.bundle"):
             assert stat.S_IMODE((home / name).stat().st_mode) == 0o600

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.models import Kind, write_model
 from tacit.cli.output import Json, Quiet, listing, plain_text, say, stderr
 from tacit.core.errors import ConfigError
@@ -65,34 +64,6 @@ def demo(
     tables = [table for run in found["runs"] for table in (run_table(run["flower"]), beside_table(run))]
     end = f"all in {found['seconds']:.0f} s; nothing is left running"
     say(as_json, {**found, "runs": runs}, *tables, end)
-
-
-@site_app.command("new", cls=ReadingCommand)
-def new_site(
-    context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
-    name: Annotated[str, typer.Option(help="The site's name in the federation.")],
-    data: Annotated[str | None, typer.Option(help="File with the site's rows, or its database.")] = None,
-    experiment: Annotated[bool, typer.Option(help="Take part in experiments on public data.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Make a site's folder with keys of its own; the identity it prints goes into everybody's roster."""
-    from tacit.core.component import from_plain
-    from tacit.deploy.site import new_site as make
-    from tacit.engines.sitefolder import SiteSettings
-
-    given = {"name": name, "data": data, "experiment": experiment, **context.meta[GIVEN].get("data", {})}
-    found = make(folder, from_plain(SiteSettings, given, "site"))
-    facts = {
-        "folder": str(found.path),
-        "name": found.name,
-        "identity": found.identity,
-        "exchange": found.exchange,
-        "unlock": found.settings.unlock,
-    }
-    lines = [Text.assemble((f"{k:<10}", "cyan"), str(v or "in the environment")) for k, v in facts.items()]
-    advice = "\nput the federation's roster.toml there; identity and exchange are not secret, unlock is"
-    say(as_json, facts, *lines, advice)
 
 
 @site_app.command("budget")

@@ -28,7 +28,7 @@ from tacit.engines.sitefolder import Roster, write_private
 
 FORMAT = 1
 FACTS = "bundle.json"  # the site's name, the SuperLink's address, the coordinator's identity
-PLAIN = (FACTS, "ca.crt", "roster.toml", "roster.json")
+PLAIN = (FACTS, "ca.crt", "roster.json")
 KEYS = ("secret.key", "unlock", "node", "node.pub")  # of a site that has not made its own
 LIMIT = 1 << 20  # bytes of a file that somebody sent
 

@@ -69,7 +69,7 @@ def _compared(
         "run": {**tables["run"], "engine": "flower"},
         "flower": {"coordinator": str(federation.coordinator)},
     }
-    flower = launch(Settings.from_tables(on_flower), subscriber, environment=federation.environment).result
+    flower = launch(Settings.from_tables(on_flower), subscriber).result
     return {
         "title": words,
         "embedded": {**embedded, "wall_s": between - started},

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 import tacit
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.certificates import HOST
-from tacit.deploy.doctor import as_rows, health
+from tacit.deploy.doctor import health
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
@@ -127,7 +127,7 @@ def serve_metrics(folder: Path, address: str) -> Iterator[int]:
         found = list(health(folder))
         fine = all(finding.fine for finding in found)
         respond("200 OK" if fine else "503 Service Unavailable", [("Content-Type", "application/json")])
-        return [json.dumps({"fine": fine, "findings": as_rows(found)}).encode()]
+        return [json.dumps({"fine": fine, "findings": [each._asdict() for each in found]}).encode()]
 
     try:
         quiet = type("Quiet", (WSGIRequestHandler,), {"log_message": lambda *_: None})

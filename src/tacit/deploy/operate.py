@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,55 +18,18 @@ from typing import Any, TextIO
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
-from tacit.deploy.connection import Connection, probe, read_connection, write_connection
+from tacit.deploy.connection import Access, Connection, probe
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
-from tacit.deploy.provision import LINK, Operator
+from tacit.deploy.provision import Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
 START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 PID = "tacit.pid"  # of the command that runs here
+UNIT = Path(__file__).with_name("unit.service")
 Tell = Callable[[str], None]
-
-UNIT = """[Unit]
-Description=Tacit, {what}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-User={user}
-ExecStart={command}
-Restart=on-failure
-RestartSec=5
-ReadWritePaths={folder}
-UMask=0077
-CapabilityBoundingSet=
-LockPersonality=yes
-NoNewPrivileges=yes
-PrivateDevices=yes
-PrivateTmp=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHome=read-only
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-ProtectSystem=strict
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 def unit(what: str, words: list[str], folder: Path) -> str:
@@ -77,7 +40,7 @@ def unit(what: str, words: list[str], folder: Path) -> str:
 
     command = " ".join(map(quote, [str(Path(sys.executable).with_name("tacit")), *words]))
     path, user = quote(str(folder.absolute())), folder.owner() if folder.exists() else "tacit"
-    return UNIT.format(what=what, user=user, command=command, folder=path).replace("%", "%%")
+    return UNIT.read_text().format(what=what, user=user, command=command, folder=path).replace("%", "%%")
 
 
 def bind_address(host: str) -> str:
@@ -97,14 +60,14 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     check_flower()
     operator, path = Operator(path), path.absolute()
     environment, host = environment_of(path / "flower"), bind or bind_address(operator.host)
-    if listens(operator.port, HOST if host == "0.0.0.0" else host):
+    here = HOST if host == "0.0.0.0" else host
+    if listens(operator.port, here):
         raise UnavailableError(
             f"port {operator.port} of {host} is taken: is the coordinator running already?"
         )
     with (path / "superlink.log").open("ab") as log:
-        here = HOST if host == "0.0.0.0" else host
-        control = write_connection(path / "flower", LINK).port
-        process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
+        control = Access.renew(path / "flower").port
+        process = start(SUPERLINK, [path, host, operator.port], environment, path, log)
         with _Running(path, [process]):
             ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
             _wait(process, ready, path / "superlink.log")
@@ -135,7 +98,7 @@ def connection_of(folder: Path) -> Connection:
     """Return the way to the SuperLink that a site's bundle names."""
     try:
         host, _, port = str(json.loads((folder / FACTS).read_text())["address"]).rpartition(":")
-        return Connection("bundle", host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
+        return Connection(host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
     except (OSError, ValueError, KeyError):
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 
@@ -177,39 +140,29 @@ def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path
         time.sleep(0.2)
 
 
-@contextmanager
-def _control(operator: Operator) -> Iterator[Any]:
-    """Ask the running SuperLink of a federation."""
-    from tacit.deploy.control import Control
-
-    home = operator.path.absolute() / "flower"
-    known = (home / "config.toml").is_file()  # which the first start writes
-    connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
-    if connection is None or not listens(connection.port, connection.host):
-        raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
-    with Control(connection) as control:
-        yield control
-
-
 def register_nodes(operator: Operator) -> list[str]:
     """Let the SuperLink know the nodes of all sites, and forget those of revoked ones; return the names."""
+    from tacit.deploy.control import Control
+
     members = operator.state.members
-    with _control(operator) as control:
+    with Control(operator.path / "flower") as control:
         known = control.nodes()
         for name, member in members.items():
             if member.active and member.number not in known:
                 member.number = control.register(name, member.node)
             elif not member.active and member.number in known:
                 control.unregister(member.number)
-    operator.save()
+    operator.save_state()
     return [name for name, member in members.items() if member.active]
 
 
 def status(path: Path) -> dict[str, Any]:
     """Return who takes part, who is connected since when, and what sites told of their rows and policy."""
+    from tacit.deploy.control import Control
+
     operator = Operator(path)
     try:
-        with _control(operator) as control:
+        with Control(path / "flower") as control:
             nodes, running = control.nodes(), True
     except UnavailableError:
         nodes, running = {}, False

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tacit.core.parallel import SINGLE
 from tacit.deploy.certificates import HOST
 
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
@@ -23,8 +24,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 def environment_of(home: Path) -> dict[str, str]:
     """Return the environment of programs that use Flower; ``home`` has its configuration."""
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **QUIET, **single, "FLWR_HOME": str(home)}
+    return {**os.environ, **QUIET, **SINGLE, "FLWR_HOME": str(home)}
 
 
 def start(

@@ -127,7 +127,7 @@ class SiteFolder:
         self.path = Path(path)
         if not (self.path / "site.toml").is_file():
             raise ConfigError(
-                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site new`, or "
+                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site join`, or "
                 "see a whole federation at work with `tacit federation demo`"
             )
         tables = _read_toml(self.path / "site.toml")
