@@ -48,7 +48,7 @@ from tacit.core.shared import Shared
 from tacit.deploy import launch as launching
 from tacit.deploy.certificates import write_certificates
 from tacit.deploy.connection import Access, Connection, probe
-from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.launch import DeployedFederation
 from tacit.deploy.node import Worker, respond
 from tacit.deploy.site import learnt
 from tacit.deploy.worker import perform

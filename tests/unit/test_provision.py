@@ -20,7 +20,7 @@ from tacit.deploy.bundles import read_bundle, read_request, read_roster, write_b
 from tacit.deploy.doctor import certificate_of, examine
 from tacit.deploy.operate import bind_address, status, unit
 from tacit.deploy.provision import Operator, add_sites, init, join, request, revoke_site, rotate, update
-from tacit.engines.sitefolder import SiteFolder, SiteSettings
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings
 
 SITES = ("north", "south", "west")
 
@@ -44,6 +44,12 @@ class TestInit:
             assert site.roster.coordinator == operator.coordinator.identity
         assert {name: site.identity for name, site in sites.items()} == dict(operator.roster.clients)
         assert len({site.identity for site in sites.values()}) == 3
+
+    def test_a_name_that_nobody_has_is_answered_with_the_nearest(self):
+        roster = Roster("aa", {"north": "bb"})
+        assert roster.pinned("north") == b"\xbb"
+        with pytest.raises(ConfigError, match="no identity is pinned for 'nort': did you mean 'north'"):
+            roster.pinned("nort")
 
     def test_a_member_with_the_name_of_a_service_is_one(self, tmp_path):
         init(tmp_path / "fed", ("north", "key-server"), "127.0.0.1:21999")

@@ -118,8 +118,7 @@ def beside_table(run: Mapping[str, Any]) -> RenderableType:
     table = make_table(("",), ("embedded", "Flower"))
     for heading, cell in embedded.items():
         table.add_row(heading, cell, flower[heading])
-    apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
-    same = "the same model on both, to the last bit" if run["same_model"] else apart
+    same = f"{'the same model' if run['same_model'] else 'another model'} on both, to the last bit"
     return Group(Text(), table, Text(same + "\n", style="dim"))
 
 

@@ -228,11 +228,6 @@ def party_of(folder: SiteFolder, settings: Settings, step: object = "") -> Party
     return party()
 
 
-def settings_of(config: Mapping[str, Any]) -> Settings:
-    """Read the settings that a run's configuration carries."""
-    return Settings.from_tables(_tables(config))
-
-
 def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
     """Read what a site needs of settings that nobody has signed: no method, which would be imported here."""
     tables = _tables(config)

@@ -6,10 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any
-
-import numpy as np
 
 from tacit.core.events import Subscriber
 from tacit.deploy.launch import launch
@@ -75,31 +72,13 @@ def _compared(
         "embedded": {**embedded, "wall_s": between - started},
         "flower": {**flower, "wall_s": time.perf_counter() - between},
         "same_model": embedded["model"] == flower["model"],
-        "difference": _difference(*(Path(found["folder"]) for found in (embedded, flower))),
     }
-
-
-def _difference(ours: Path, theirs: Path) -> float:
-    """Return the largest difference of two models' numbers, as a share of the largest number in its array."""
-    from safetensors.numpy import load_file
-
-    one, other = (load_file(folder / "model.safetensors") for folder in (ours, theirs))
-    shares = [
-        float(np.max(np.abs(one[name] - value)) / max(np.max(np.abs(value)), 1e-300))
-        for name, value in other.items()
-        if value.size and value.dtype.kind == "f"
-    ]
-    return max(shares, default=0.0)
 
 
 @contextmanager
 def _on_term() -> Iterator[None]:
     """Let SIGTERM end the block as Ctrl-C does, so that what was started is stopped."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, ring)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

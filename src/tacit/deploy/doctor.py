@@ -135,7 +135,6 @@ def _site(folder: Path) -> Iterator[Finding]:
         yield _schema(site, {column.name for column in table.columns})
     except TacitError as error:
         yield Finding("rows", False, str(error))
-    yield _epsilon(site)
     if (folder / "ca.crt").is_file():
         yield certificate_of(folder / "ca.crt")
     fix = "ask its operator whether it runs, and whether a firewall is between"
@@ -157,23 +156,6 @@ def _schema(site: SiteFolder, columns: set[str]) -> Finding:
                 text = f"the last run agreed on '{missing[0]}', which the rows lack: bring the same columns"
             return Finding("schema", not missing, text)
     return Finding("schema", True, "none was agreed on yet")
-
-
-def _epsilon(site: SiteFolder) -> Finding:
-    """Compare the account of epsilon with the audit log, which is written after it."""
-    recorded: Counter[str] = Counter()
-    try:
-        for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
-            recorded[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
-    except TacitError:
-        return Finding("epsilon", False, "cannot be compared with the audit log: see there")
-    spent: Counter[str] = Counter()
-    for each in site.ledger.list():
-        spent[each.run] += each.releases
-    if lost := [run for run in recorded if recorded[run] > spent[run]]:
-        text = f"epsilon.db lacks what run {lost[0]} cost: it is an old copy, put the newer one back"
-        return Finding("epsilon", False, text)
-    return Finding("epsilon", True, f"{site.ledger.total():.4g} is spent, as the audit log says")
 
 
 def _locked(site: SiteFolder) -> Finding:

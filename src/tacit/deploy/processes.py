@@ -32,14 +32,14 @@ def start(
     words: Iterable[object],
     environment: Mapping[str, str],
     folder: Path,
-    log: BinaryIO | int | None,
+    log: BinaryIO,
 ) -> subprocess.Popen[bytes]:
     """Start one of the programs, which ends with this process."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=log,
-        stderr=subprocess.STDOUT if log is not None else None,
+        stderr=subprocess.STDOUT,
         env=environment,
         cwd=folder,
         start_new_session=True,  # a group of its own, which is ended as a whole

@@ -169,7 +169,7 @@ def init(
             write_certificates(path, host.strip("[]"))
         unlock = new_unlock().encode()
         write_private(path / "coordinator.unlock", unlock)
-        settings = SiteSettings(COORDINATOR, unlock=str((path / "coordinator.unlock").absolute()))
+        settings = SiteSettings(COORDINATOR, unlock="../coordinator.unlock")
         SiteFolder.create(path / COORDINATOR, settings, Secret(unlock))
         write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
         first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}

@@ -76,19 +76,19 @@ def configuration(folder: Path, host: str, port: int, token: str) -> SuperLinkLi
     """Return Flower's configuration of a SuperLink whose certificates and database are in a folder."""
     files = [folder / name for name in ("ca.crt", "server.pem", "server.key")]
     authority, certificate, key = (file.read_bytes() for file in files)
+    unused: dict[str, Any] = dict.fromkeys(
+        ("health_server_address", "event_log_plugin", "fleet_event_log_plugin", "artifact_provider")
+    )
     return SuperLinkLifespanConfig(
+        **unused,
         control_address="",
-        health_server_address=None,
         host=host,
         port=port,
         insecure=False,
         certificates=(authority, certificate, key),
         superexec_auth_secret=token.encode(),
         authn_plugin=TokenPlugin(token),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
         enable_event_log=False,
-        artifact_provider=None,
         enable_supernode_auth=True,
         fleet_api_type="grpc-rere",
         fleet_api_address=None,

@@ -20,15 +20,7 @@ def write_frames(stream: BinaryIO, pieces: Sequence[bytes]) -> None:
 
 
 def read_frames(stream: BinaryIO) -> list[bytes] | None:
-    """Read a batch; None if the other end is gone.
-
-    >>> import io
-    >>> pipe = io.BytesIO()
-    >>> write_frames(pipe, [b"one", b"", b"three"])
-    >>> _ = pipe.seek(0)
-    >>> read_frames(pipe), read_frames(pipe)
-    ([b'one', b'', b'three'], None)
-    """
+    """Read a batch; None if the other end is gone."""
     head = stream.read(_COUNT.size)
     if len(head) < _COUNT.size:
         return None

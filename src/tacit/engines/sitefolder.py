@@ -74,18 +74,7 @@ class SiteSettings(Reading):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who takes part, with the identity that everybody has pinned for each; ``roster.toml``.
-
-    Examples
-    --------
-    >>> roster = Roster("aa", {"north": "bb", "south": "cc"})
-    >>> roster.pinned("north").hex()
-    'bb'
-    >>> roster.pinned("nort")
-    Traceback (most recent call last):
-    ...
-    tacit.core.errors.ConfigError: no identity is pinned for 'nort': did you mean 'north'? Valid: ...
-    """
+    """Who takes part, with the identity that everybody has pinned for each; ``roster.toml``."""
 
     coordinator: str = ""
     clients: Mapping[str, str] = field(default_factory=dict)

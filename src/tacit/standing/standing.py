@@ -37,22 +37,7 @@ class Receipt(NamedTuple):
 
 
 class Standing:
-    """A standing federation on this machine; use :meth:`start` and :meth:`open`.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> federation = Federation.embedded("iris", clients=6, seed=1)
-    >>> with TemporaryDirectory() as folder:
-    ...     with Standing.start(folder, federation, protect="plain") as standing:
-    ...         receipts = standing.add(["client-1", "client-2", "client-3"])
-    ...     with Standing.open(folder, federation) as standing:
-    ...         again = standing.add(["client-3"])
-    ...         withdrawn = standing.withdraw(["client-3"])
-    ...         model = standing.weights()
-    ...         standing.status()["contributions"], again[0].new
-    (2, False)
-    """
+    """A standing federation; use :meth:`start` and :meth:`open`."""
 
     def __init__(
         self, folder: Folder, manifest: Manifest, components: Components, events: Events | None = None
