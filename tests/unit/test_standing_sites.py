@@ -264,7 +264,7 @@ class TestCommands:
         folders = put_back(founded, "opened")
 
         @contextmanager
-        def leading(settings, environment):
+        def leading(settings):
             assert settings.flower.coordinator == str(folders[COORDINATOR].path)
             yield Sites(folders)
 

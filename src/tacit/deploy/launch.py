@@ -20,7 +20,6 @@ from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
 from tacit.methods.base import Method
-from tacit.protections import PROTECTIONS
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.job import Finished, execute
@@ -100,17 +99,11 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
             f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
         )
     settings.check_compatibility(clients)
-    protection = settings.build_protection()
-    method = settings.build_method()
-    if missing := {*method.services} - roster.services.keys():
-        raise ConfigError(
-            f"{method.name} needs a {min(missing)}, and the roster names none under [services]: add one"
-        )
-    for service in protection.services:
-        if service not in roster.services:
+    for part in (settings.build_method(), settings.build_protection()):
+        if missing := {*part.services} - roster.services.keys():
             raise ConfigError(
-                f"{protection.name} needs a {service}, and the roster names none under [services]: add one, "
-                f"or choose among {', '.join(name for name in PROTECTIONS if name != protection.name)}"
+                f"{part.name} needs a {min(missing)}, and the roster names none under [services]: add a "
+                "member of that name with `tacit federation add-site`, or choose another"
             )
 
 

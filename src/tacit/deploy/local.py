@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from tacit.core.errors import UnavailableError
 from tacit.core.exposure import COORDINATOR
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Access
 from tacit.deploy.launch import check_flower
-from tacit.deploy.operate import START, register_nodes, status
+from tacit.deploy.operate import register_nodes, status
 from tacit.deploy.processes import (
     FAREWELL,
     NODE,
@@ -29,6 +28,7 @@ from tacit.deploy.processes import (
     processes_of,
     start,
     stop,
+    wait_for,
 )
 from tacit.deploy.provision import Operator, init, join
 from tacit.engines.policy import Policy
@@ -107,16 +107,7 @@ class LocalFederation:
             self._processes[log] = start(program, words, environment, self.home, file)
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait for something that the processes make true."""
-        until = time.monotonic() + START
-        while not ready():
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    lines = (self.home / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
-                    raise UnavailableError(f"the process of {name} ended: {' / '.join(lines)}")
-            if time.monotonic() > until:
-                raise UnavailableError(f"the federation did not start within {START:g} s: see {self.home}")
-            time.sleep(0.1)
+        wait_for(ready, {self.home / f"{name}.log": process for name, process in self._processes.items()})
 
     def stop_node(self, *names: str) -> None:
         """Stop the SuperNodes of sites, or the SuperLink."""

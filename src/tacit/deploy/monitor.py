@@ -4,6 +4,7 @@ All is read from the folder, mostly from its audit log, when somebody asks: step
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,10 @@ class FolderMetrics(Collector):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads, request_queue_size = True, 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a connection that is gone is nobody's fault
+            super().handle_error(request, client_address)
 
 
 class _Handler(WSGIRequestHandler):

@@ -20,13 +20,12 @@ from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Access, Connection, probe
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
+from tacit.deploy.processes import QUIET, START, SUPERLINK, environment_of, listens, start, stop, wait_for
 from tacit.deploy.provision import Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
-START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 PID = "tacit.pid"  # of the command that runs here
 UNIT = Path(__file__).with_name("unit.service")
 Tell = Callable[[str], None]
@@ -66,7 +65,7 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
         process = start(SUPERLINK, [path, host, operator.port], environment, path, log)
         with _Running(path, [process]):
             ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
-            _wait(process, ready, path / "superlink.log")
+            wait_for(ready, {path / "superlink.log": process})
             names = register_nodes(operator)
             tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
             process.wait()
@@ -125,15 +124,6 @@ def _locks(file: TextIO) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
-
-
-def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
-    until = time.monotonic() + START
-    while not ready():
-        if process.poll() is not None or time.monotonic() > until:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-4:]
-            raise UnavailableError(f"Flower did not start: {' / '.join(map(str.strip, lines))}; see {log}")
-        time.sleep(0.2)
 
 
 def register_nodes(operator: Operator) -> list[str]:

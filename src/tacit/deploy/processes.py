@@ -8,14 +8,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tacit.core.errors import UnavailableError
 from tacit.core.parallel import SINGLE
 from tacit.deploy.certificates import HOST
 
+START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 SUPERLINK, NODE = "tacit.deploy.superlink", "tacit.deploy.node"
@@ -59,6 +61,18 @@ def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
     for process in left:
         _signal(process, signal.SIGKILL)  # also children that outlived their parent
         process.wait()
+
+
+def wait_for(ready: Callable[[], bool], running: Mapping[Path, subprocess.Popen[bytes]]) -> None:
+    """Wait for something that processes make true, each with its log; one that ended is an error."""
+    until = time.monotonic() + START
+    while not ready():
+        ended = [log for log, process in running.items() if process.poll() is not None]
+        if ended or time.monotonic() > until:
+            log = [*ended, *running][0]
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-4:]
+            raise UnavailableError(f"Flower did not start: {' / '.join(map(str.strip, lines))}; see {log}")
+        time.sleep(0.1)
 
 
 def _die_with_parent() -> None:

@@ -47,16 +47,11 @@ def check_lines(book: Book, least: int, now: Lines) -> int:
     return apart
 
 
-def clients_in(book: Book) -> int:
-    """Count the clients that contribute now."""
-    return len({line.client for line in book.contributions() if line.present})
-
-
 def check_opening(book: Book, least: int) -> int:
     """Refuse to open the present total over too few clients, or too near to an earlier one."""
     if (closed := book.fact("closed").get("reason", "")).startswith(MERGED):
         raise FederationError(f"{book.path.parent} was {closed}: ask there for weights")
-    if (clients := clients_in(book)) < least:
+    if (clients := len(book.present())) < least:
         raise OpeningError(
             f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
         )
@@ -91,7 +86,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared | Ado
         "contribution": contribution,
         "apply": apply,
         "contributors": count,
-        "clients": clients_in(book),
+        "clients": len(book.present()),
         "changed": changed,
         **add_prefix("total/", total),
     }
@@ -101,7 +96,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared | Ado
         entry["lines"] = book.claimed_lines()
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if coordinator.manifest.stands:
-        inside = {line.client for line in book.contributions() if line.present}
+        inside = book.present()
         return _adopted(coordinator, [name for name in coordinator.parties if name in inside], entry)
     if place == "clients":
         return _asked(coordinator, entry)
@@ -175,7 +170,7 @@ def status(book: Book, manifest: Manifest, components: Components) -> dict[str, 
     """Return where a federation stands, as plain values."""
     lines, about = book.contributions(), book.fact("federation")
     incremental = components.protection.incremental
-    present, clients = sum(line.present for line in lines), clients_in(book)
+    present, clients = sum(line.present for line in lines), len(book.present())
     least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
     return {
         "run": manifest.run,

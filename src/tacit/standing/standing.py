@@ -93,22 +93,11 @@ class Standing:
             Where to tell what happens.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
-        components = Components(
-            chosen,
-            PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
-            preparation or Preparation(),
-        )
-        events = events or Events()
+        guard = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
+        components, events = Components(chosen, guard, preparation or Preparation()), events or Events()
+        least = {"min_clients": min_clients, "min_count": min_count}
         folder, manifest = begin_federation(
-            Path(path),
-            federation,
-            components,
-            min_clients,
-            min_count,
-            founders,
-            capacity,
-            settings or {},
-            events,
+            Path(path), federation, components, least, founders, capacity, settings or {}, events
         )
         return cls(folder, manifest, components, events)
 
@@ -174,8 +163,7 @@ class Standing:
     def willing(self) -> list[str]:
         """Return clients that contribute or never did: not those that have withdrawn all they brought."""
         lines = self.folder.book.contributions()
-        present = {line.client for line in lines if line.present}
-        gone = {line.client for line in lines} - present
+        gone = {line.client for line in lines} - self.folder.book.present().keys()
         return [name for name in self.folder.holdings.names if name not in gone]
 
     def withdraw(self, names: Iterable[str]) -> list[Receipt]:
