@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Access, Connection, probe
 from tacit.deploy.launch import check_flower
 from tacit.deploy.processes import QUIET, START, SUPERLINK, environment_of, listens, start, stop, wait_for
-from tacit.deploy.provision import Operator
+from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
@@ -92,8 +91,8 @@ def serve_site(folder: Path, tell: Tell) -> None:
 def connection_of(folder: Path) -> Connection:
     """Return the way to the SuperLink that a site's bundle names."""
     try:
-        host, _, port = str(json.loads((folder / FACTS).read_text())["address"]).rpartition(":")
-        return Connection(host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
+        host, _, port = str(json.loads((folder / LINK).read_text())["address"]).rpartition(":")
+        return Connection(host.strip("[]"), int(port), folder / "ca.crt", folder / LINK)
     except (OSError, ValueError, KeyError):
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 

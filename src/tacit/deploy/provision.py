@@ -5,6 +5,7 @@ key, ``federation.json`` (address, members, revision of the roster), ``roster.js
 ``bundles/``, and Flower's own home in ``flower/``.
 """
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +19,15 @@ from tacit.core.errors import ConfigError, nearest
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.bundles import (
-    FACTS,
     FORMAT,
     KEYS,
+    Bundle,
     Request,
     read_bundle,
     read_request,
     read_roster,
     read_small,
     sign_roster,
-    write_bundle,
 )
 from tacit.deploy.certificates import write_certificates, write_node_key, write_server
 from tacit.deploy.records import user
@@ -39,6 +39,7 @@ from tacit.runs.keys import toml
 
 ADDRESS = "127.0.0.1:8000"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LINK = "bundle.json"  # in a site's folder: the SuperLink's address
 SERVICES = ("key-server", "main-server")  # members of these names are services: they bring no rows
 
 
@@ -112,15 +113,16 @@ class Operator:
         (self.path / "roster.json").write_bytes(signed)
         self.save_state()
         for path in (self.path / "bundles").glob("*.bundle"):  # who has not joined yet gets the newest
-            write_bundle(path, {**read_bundle(path)[1], "roster.json": signed})
+            write_private(
+                path, msgspec.json.encode(msgspec.structs.replace(read_bundle(path), roster=signed))
+            )
 
     def write_bundle(self, name: str, keys: dict[str, bytes] | None = None) -> Path:
         """Write the bundle of a site; with its keys, if they were made here."""
-        facts = {"format": FORMAT, "name": name, "address": self.state.address}
-        facts["coordinator"] = self.coordinator.identity
-        files = {name: (self.path / name).read_bytes() for name in ("ca.crt", "roster.json")}
-        target = self.path / "bundles" / f"{name}.bundle"
-        write_bundle(target, {FACTS: msgspec.json.encode(facts), **files, **(keys or {})})
+        certificate, roster = ((self.path / file).read_bytes() for file in ("ca.crt", "roster.json"))
+        identity, target = self.coordinator.identity, self.path / "bundles" / f"{name}.bundle"
+        bundle = Bundle(name, self.state.address, identity, certificate, roster, keys or {})
+        write_private(target, msgspec.json.encode(bundle))
         return target
 
 
@@ -250,23 +252,24 @@ def join(
     bundle: Path, folder: Path | None, settings: SiteSettings, policy: Policy | None = None
 ) -> SiteFolder:
     """Make a site's folder of a bundle, or complete the one that the request came from; add its rows."""
-    facts, files = read_bundle(bundle)
-    path, keys = folder or Path(check_name(facts["name"])), files.keys() & {*KEYS}
+    found = read_bundle(bundle)
+    path = folder or Path(check_name(found.name))
     own = (path / "secret.key").is_file()
-    if own and keys:
+    if own and found.keys:
         raise ConfigError(f"{path} has keys, and {bundle} brings others: choose another folder with --folder")
-    if not own and keys != {*KEYS}:
+    if not own and found.keys.keys() != {*KEYS}:
         raise ConfigError(f"{bundle} has no keys, as the site made its own: name its folder with --folder")
-    roster, _ = read_roster(files["roster.json"], facts["coordinator"])
+    roster, _ = read_roster(found.roster, found.coordinator)
     if (path / "roster.toml").is_file():
         raise ConfigError(f"{path} has joined already: take over a newer roster with `tacit site update`")
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name, content in files.items():
+        named = replace(settings, name=found.name, unlock="unlock")
+        texts = {"site.toml": SiteFolder.text_of(named, policy), "roster.toml": roster.to_toml()}
+        texts[LINK] = json.dumps({"address": found.address})
+        files = {"ca.crt": found.certificate, "roster.json": found.roster, **found.keys}
+        for name, content in {**files, **{name: text.encode() for name, text in texts.items()}}.items():
             write_private(path / name, content)
-        named = replace(settings, name=facts["name"], unlock="unlock")
-        write_private(path / "site.toml", SiteFolder.text_of(named, policy).encode())
-        write_private(path / "roster.toml", roster.to_toml().encode())
     except OSError as error:
         raise cannot_write(path, error) from None
     site = SiteFolder(path)

@@ -47,11 +47,16 @@ def check_lines(book: Book, least: int, now: Lines) -> int:
     return apart
 
 
+def clients_in(book: Book) -> int:
+    """Count the clients that contribute now."""
+    return len(book.present())
+
+
 def check_opening(book: Book, least: int) -> int:
     """Refuse to open the present total over too few clients, or too near to an earlier one."""
     if (closed := book.fact("closed").get("reason", "")).startswith(MERGED):
         raise FederationError(f"{book.path.parent} was {closed}: ask there for weights")
-    if (clients := len(book.present())) < least:
+    if (clients := clients_in(book)) < least:
         raise OpeningError(
             f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
         )
@@ -86,7 +91,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared | Ado
         "contribution": contribution,
         "apply": apply,
         "contributors": count,
-        "clients": len(book.present()),
+        "clients": clients_in(book),
         "changed": changed,
         **add_prefix("total/", total),
     }
@@ -170,7 +175,7 @@ def status(book: Book, manifest: Manifest, components: Components) -> dict[str, 
     """Return where a federation stands, as plain values."""
     lines, about = book.contributions(), book.fact("federation")
     incremental = components.protection.incremental
-    present, clients = sum(line.present for line in lines), len(book.present())
+    present, clients = sum(line.present for line in lines), clients_in(book)
     least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
     return {
         "run": manifest.run,
