@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from examples.federation import LocalFederation, processes_of
 from tacit.deploy.launch import launch
-from tacit.deploy.local import LocalFederation
-from tacit.deploy.processes import environment_of, processes_of
+from tacit.deploy.processes import environment_of
 from tacit.runs.settings import Settings
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -25,13 +25,13 @@ import msgspec
 from flwr.app import ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 
+from examples.federation import LocalFederation
 from tacit.core.errors import FederationError, UnavailableError
 from tacit.core.message import Message
 from tacit.deploy import control
 from tacit.deploy.certificates import write_certificates, write_node_key
 from tacit.deploy.connection import ACCESS, Access
 from tacit.deploy.control import Control
-from tacit.deploy.local import LocalFederation
 from tacit.deploy.node import Node
 from tacit.deploy.processes import QUIET, environment_of, free_port, listens
 from tacit.engines.audit import AuditLog

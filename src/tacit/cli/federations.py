@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from tacit.cli.models import Kind, write_model
-from tacit.cli.output import Json, Quiet, listing, plain_text, say, stderr
+from tacit.cli.output import Json, listing, plain_text, say, stderr
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
@@ -33,37 +33,6 @@ def new(
         folder.mkdir(parents=True, exist_ok=True)
     RunFolder(folder).write(path.name, template().encode())
     say(as_json, {"path": str(path)}, f"{path}\nrun it with: tacit run {path}")
-
-
-@federation_app.command()
-def demo(
-    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
-    out: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
-    home: Annotated[
-        Path | None, typer.Option(help="Empty folder for keys, databases and logs; they are kept there.")
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train on a SuperLink and 3 SuperNodes of this machine, beside the same on the embedded engine."""
-    from tacit.cli.output import brief
-    from tacit.cli.progress import ProgressBars
-    from tacit.cli.tables import beside_table, run_table
-    from tacit.deploy.demo import demonstrate
-
-    if home is not None and home.exists() and any(home.iterdir()):
-        raise ConfigError(f"{home} is not empty: give an empty folder, or none")
-
-    def tell(text: str) -> None:
-        if not quiet:
-            stderr.print(Text(text, style="dim"), soft_wrap=True)
-
-    with ProgressBars(quiet or not stderr.is_terminal) as bars:
-        found = demonstrate(out, seed=seed, home=home, tell=tell, subscriber=bars)
-    runs = [{**run, **{name: brief(run[name]) for name in ("embedded", "flower")}} for run in found["runs"]]
-    tables = [table for run in found["runs"] for table in (run_table(run["flower"]), beside_table(run))]
-    end = f"all in {found['seconds']:.0f} s; nothing is left running"
-    say(as_json, {**found, "runs": runs}, *tables, end)
 
 
 @site_app.command("budget")

@@ -85,17 +85,6 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def processes_of(home: Path) -> list[int]:
-    """Find the processes with that home of Flower's in their environment, where there is /proc."""
-    word, found = f"FLWR_HOME={home}".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        # Others' processes cannot be read, and some end meanwhile.
-        with suppress(OSError):
-            if word in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid():
-                found.append(int(process.name))
-    return found
-
-
 def free_port() -> int:
     """Find a port of the loopback interface that nobody uses now, and that no connection will be given."""
     while True:

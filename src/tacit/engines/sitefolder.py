@@ -116,8 +116,7 @@ class SiteFolder:
         self.path = Path(path)
         if not (self.path / "site.toml").is_file():
             raise ConfigError(
-                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site join`, or "
-                "see a whole federation at work with `tacit federation demo`"
+                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site join`"
             )
         tables = _read_toml(self.path / "site.toml")
         accept = tables.pop("accept", {})
