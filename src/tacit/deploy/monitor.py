@@ -80,13 +80,6 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = LONGEST_WAIT  # a connection that says nothing is closed
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
-
-
 @contextmanager
 def serve_metrics(folder: Path, address: str) -> Iterator[int]:
     """Answer ``/metrics`` and ``/health`` at a port, or host:port, within the block; yield the port."""
@@ -105,8 +98,11 @@ def serve_metrics(folder: Path, address: str) -> Iterator[int]:
         respond("200 OK" if fine else "503 Service Unavailable", [("Content-Type", "application/json")])
         return [json.dumps({"fine": fine, "findings": [each._asdict() for each in found]}).encode()]
 
+    # A connection that says nothing is closed, and no request is in a log.
+    settings = {"log_message": lambda *_: None, "timeout": LONGEST_WAIT}
+    handler = type("Handler", (WSGIRequestHandler,), settings)
     try:
-        server = make_server(host.strip("[]") or HOST, int(port), answer, _Server, _Handler)
+        server = make_server(host.strip("[]") or HOST, int(port), answer, _Server, handler)
     except OSError as error:
         raise UnavailableError(f"metrics cannot be served at {address}: {error.strerror}") from None
     thread = Thread(target=server.serve_forever, daemon=True)
