@@ -259,7 +259,7 @@ def _bundle(raw: bytes) -> None:
 def _federation_json(raw: bytes) -> None:
     _written(raw, "fed/federation.json")
     found = Operator(_folder() / "fed")
-    found.host, found.state.members  # noqa: B018
+    found.state.members  # noqa: B018
 
 
 def _transcript(raw: bytes) -> None:

@@ -72,7 +72,7 @@ def superlink(home, behind=0.0):
         def handle_error(self, *_):
             """Whoever only looks whether the port is open ends the handshake."""
 
-    server = Server(("127.0.0.1", Operator(home / "fed").port), Clock)
+    server = Server(("127.0.0.1", Operator(home / "fed").link.port), Clock)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "fed/server.pem", home / "fed/server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -58,6 +58,12 @@ class Connection:
     certificate: Path
     source: Path
 
+    @classmethod
+    def at(cls, address: str, certificate: Path, source: Path) -> Self:
+        """Return the way to an address of the form host:port."""
+        host, _, port = address.rpartition(":")
+        return cls(host.strip("[]"), int(port), certificate, source)
+
     @property
     def address(self) -> str:
         """Host and port."""

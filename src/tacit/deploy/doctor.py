@@ -112,8 +112,7 @@ def _operator(folder: Path) -> Iterator[Finding]:
     fix = f"{'; '.join(odd)}, others {usual}: bring the same columns" if odd else ""
     same = f"{len(schemas)} sites have told theirs, all the same" if schemas else "no site has told its yet"
     yield Finding("schema", not odd, fix or same)
-    link = Connection(operator.host, operator.port, folder / "ca.crt", folder / "federation.json")
-    yield from _reach(link, "start the coordinator")
+    yield from _reach(operator.link, "start the coordinator")
     yield _locked(operator.coordinator)
 
 

@@ -53,17 +53,16 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     """Run the SuperLink of a federation, with its nodes registered, until it is stopped."""
     check_flower()
     operator, path = Operator(path), path.absolute()
-    environment, host = environment_of(path / "flower"), bind or bind_address(operator.host)
+    link, environment = operator.link, environment_of(path / "flower")
+    host = bind or bind_address(link.host)
     here = HOST if host == "0.0.0.0" else host
-    if listens(operator.port, here):
-        raise UnavailableError(
-            f"port {operator.port} of {host} is taken: is the coordinator running already?"
-        )
+    if listens(link.port, here):
+        raise UnavailableError(f"port {link.port} of {host} is taken: is the coordinator running already?")
     with (path / "superlink.log").open("ab") as log:
         control = Access.renew(path / "flower").port
-        process = start(SUPERLINK, [path, host, operator.port], environment, path, log)
+        process = start(SUPERLINK, [path, host, link.port], environment, path, log)
         with _Running(path, [process]):
-            ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
+            ready = lambda: listens(link.port, here) and listens(control)  # noqa: E731
             wait_for(ready, {path / "superlink.log": process})
             names = register_nodes(operator)
             tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
@@ -91,8 +90,8 @@ def serve_site(folder: Path, tell: Tell) -> None:
 def connection_of(folder: Path) -> Connection:
     """Return the way to the SuperLink that a site's bundle names."""
     try:
-        host, _, port = str(json.loads((folder / LINK).read_text())["address"]).rpartition(":")
-        return Connection(host.strip("[]"), int(port), folder / "ca.crt", folder / LINK)
+        address = str(json.loads((folder / LINK).read_text())["address"])
+        return Connection.at(address, folder / "ca.crt", folder / LINK)
     except (OSError, ValueError, KeyError):
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 

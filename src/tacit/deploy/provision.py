@@ -30,6 +30,7 @@ from tacit.deploy.bundles import (
     sign_roster,
 )
 from tacit.deploy.certificates import write_certificates, write_node_key, write_server
+from tacit.deploy.connection import Connection
 from tacit.deploy.records import user
 from tacit.engines.audit import AuditLog
 from tacit.engines.policy import Policy
@@ -91,14 +92,9 @@ class Operator:
         return Roster(self.coordinator.identity, identities, services, exchanges)
 
     @property
-    def host(self) -> str:
-        """Host of the SuperLink's address."""
-        return self.state.address.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        """Port of the SuperLink's address."""
-        return int(self.state.address.rpartition(":")[2])
+    def link(self) -> Connection:
+        """The way by which sites reach the SuperLink."""
+        return Connection.at(self.state.address, self.path / "ca.crt", self.path / "federation.json")
 
     def save_state(self) -> None:
         """Write the members, for this operator's own commands."""
@@ -230,7 +226,7 @@ def rotate(path: Path) -> dict[str, Any]:
     operator = Operator(path)
     if not (path / "ca.key").is_file():
         raise ConfigError(f"{path} has no ca.key, its authority is another's: get a new certificate there")
-    write_server(path, operator.host)
+    write_server(path, operator.link.host)
     return {"certificate": str(path / "server.pem")}
 
 
