@@ -47,13 +47,8 @@ class Request(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse a request whose signature is not by the identity that it names."""
         try:
-            told = checked_key(
-                bytes.fromhex(self.signature),
-                bytes.fromhex(self.identity),
-                "request",
-                self.name,
-                "federation",
-            )
+            signature, identity = bytes.fromhex(self.signature), bytes.fromhex(self.identity)
+            told = checked_key(signature, identity, "request", self.name, "federation")
         except ValueError:
             told = b""
         if told != self._content():
@@ -100,12 +95,9 @@ def sign_roster(roster: Roster, revision: int, secret: Secret) -> bytes:
 def read_roster(raw: bytes, coordinator: str) -> tuple[Roster, int]:
     """Return a signed roster and its revision, if the coordinator that this site has pinned signed it."""
     try:
-        signed = bytes.fromhex(json.loads(raw)["signed"])
-        told = json.loads(
-            checked_key(signed, bytes.fromhex(coordinator), "roster", COORDINATOR, "federation")
-        )
-        roster = from_plain(Roster, told["roster"], "roster")
-        revision = told["revision"]
+        signed, identity = bytes.fromhex(json.loads(raw)["signed"]), bytes.fromhex(coordinator)
+        told = json.loads(checked_key(signed, identity, "roster", COORDINATOR, "federation"))
+        roster, revision = from_plain(Roster, told["roster"], "roster"), told["revision"]
     except (ValueError, KeyError, TypeError):
         raise ConfigError("this is no signed roster: get it from the operator again") from None
     if roster.coordinator != coordinator or type(revision) is not int:

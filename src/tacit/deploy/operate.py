@@ -152,10 +152,8 @@ def status(path: Path) -> dict[str, Any]:
         nodes, running = {}, False
     rows, told = list[dict[str, Any]](), told_by_sites(AuditLog(path))
     for name, member in operator.state.members.items():
-        node = nodes.get(member.number, {})
-        state = (
-            "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
-        )
+        node, absent = nodes.get(member.number, {}), "not registered" if running else "unknown"
+        state = node.get("status", absent) if member.active else "revoked"
         since = node.get("online-at") if state == "online" else None
         known = {"schema": None, "policy": None, "told": None, **told.get(name, {})}
         rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16], **known})
