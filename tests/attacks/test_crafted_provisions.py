@@ -18,7 +18,7 @@ import pytest
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
 from tacit.deploy.backup import back_up, restore
 from tacit.deploy.bundles import Request, read_bundle, read_request
-from tacit.deploy.operate import PID, _Running, end
+from tacit.deploy.operate import PID, _running, end
 from tacit.deploy.provision import Operator, add_sites, init, join, request, update
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, write_private
 
@@ -168,9 +168,9 @@ class TestNumbersOfProcesses:
     def test_two_do_not_run_from_one_folder(self, tmp_path):
         before = signal.getsignal(signal.SIGTERM)
         try:
-            with _Running(tmp_path, []):
+            with _running(tmp_path):
                 assert int((tmp_path / PID).read_text()) == os.getpid()
-                with pytest.raises(UnavailableError, match="runs from"), _Running(tmp_path, []):
+                with pytest.raises(UnavailableError, match="runs from"), _running(tmp_path):
                     pytest.fail("two run")
             assert not (tmp_path / PID).exists()
         finally:

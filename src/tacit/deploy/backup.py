@@ -63,8 +63,6 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
                 _add(archive, path.relative_to(folder).as_posix(), _content(path))
         nonce = os.urandom(NONCE)
         write_private(part, MAGIC + nonce + _cipher(site.unlock).encrypt(nonce, packed.getvalue(), MAGIC))
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
         part.replace(to)
     except OverflowError:
         raise UnavailableError(f"{folder} has over 2 GiB, the most of a backup: move old runs away") from None

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TextIO
@@ -61,7 +61,7 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     with (path / "superlink.log").open("ab") as log:
         control = Access.renew(path / "flower").port
         process = start(SUPERLINK, [path, host, link.port], environment, path, log)
-        with _Running(path, [process]):
+        with _running(path, [process]):
             ready = lambda: listens(link.port, here) and listens(control)  # noqa: E731
             wait_for(ready, {path / "superlink.log": process})
             names = register_nodes(operator)
@@ -82,7 +82,7 @@ def serve_site(folder: Path, tell: Tell) -> None:
     logging.basicConfig(
         filename=folder / "supernode.log", level=logging.INFO, format="%(asctime)s %(message)s"
     )
-    with _Running(folder, []):
+    with _running(folder):
         ready = f"{site.name} answers the SuperLink at {connection.address}"
         serve_node(connection.address, folder / "ca.crt", folder / "node", folder, lambda: tell(ready))
 
@@ -96,24 +96,20 @@ def connection_of(folder: Path) -> Connection:
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 
 
-class _Running:
-    """A block in which processes run; it ends them, also if this process is told to end."""
-
-    def __init__(self, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
-        self._file, self._processes = folder / PID, processes
-
-    def __enter__(self) -> None:
-        self._lock = self._file.open("a")  # held until this process ends, however it does
-        if not _locks(self._lock):
-            self._lock.close()
-            raise UnavailableError(f"something runs from {self._file.parent} already: stop it first")
-        self._file.write_text(str(os.getpid()))
+@contextmanager
+def _running(folder: Path, processes: Sequence[subprocess.Popen[bytes]] = ()) -> Iterator[None]:
+    """Run the block as the one command of a folder, and end its processes, also if this one is to end."""
+    path = folder / PID
+    with path.open("a") as lock:  # held until this process ends, however it does
+        if not _locks(lock):
+            raise UnavailableError(f"something runs from {folder} already: stop it first")
+        path.write_text(str(os.getpid()))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-
-    def __exit__(self, *_: object) -> None:
-        stop(self._processes)
-        self._file.unlink(missing_ok=True)
-        self._lock.close()
+        try:
+            yield
+        finally:
+            stop(processes)
+            path.unlink(missing_ok=True)
 
 
 def _locks(file: TextIO) -> bool:

@@ -234,10 +234,12 @@ def new_unlock() -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read."""
+    """Write a file that only its owner can read, and return once it is on disk."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)  # also one that was there
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _long_enough(raw: bytes, where: str) -> Secret:

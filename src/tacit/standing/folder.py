@@ -25,6 +25,7 @@ from tacit.core.snapshot import Snapshot, restore, take, take_parties
 from tacit.core.standing_client import LEDGER
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.holdings import Holdings
+from tacit.engines.sitefolder import write_private
 from tacit.engines.sites import Sites
 from tacit.engines.store import PartyStore
 from tacit.federation import Federation
@@ -45,7 +46,9 @@ class Folder:
             self.book = Book(path / "coordinator.db", new=new)
             key = path / "unlock.key"
             if new and federation.unlock is None and not key.exists():
-                _write_key(key)
+                draft = key.with_suffix(".new")
+                write_private(draft, os.urandom(KEY_BYTES))
+                draft.rename(key)  # it is there whole, or not at all
             unlock = federation.unlock
             unlock = Secret(key.read_bytes()) if unlock is None else unlock
             self.store = PartyStore(path / "parties.db", unlock)
@@ -131,18 +134,6 @@ class Folder:
 def party_without_rows(name: str) -> Party:
     """Return a party without rows, for what it remembers to be read or written."""
     return Party(name, dict, Secret(bytes(KEY_BYTES)))
-
-
-def _write_key(path: Path) -> None:
-    """Make the key whole or not at all, readable by its owner only."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(os.urandom(KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
 
 
 class DurableSites(Sites):
