@@ -119,8 +119,8 @@ def _found_federation(
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
         coordinator.parties = ()
         manifest = replace(manifest, declared=vocabulary(coordinator.schema))
-    about = {"manifest": manifest.to_message().encode(), "settings": msgspec.json.encode(settings)}
-    about |= {"capacity": capacity, "founders": len(settled)}
+    about: dict[str, Any] = {"manifest": manifest.to_message().encode(), "capacity": capacity}
+    about |= {"settings": msgspec.json.encode(settings), "founders": len(settled)}
     with folder.book.writing():
         folder.save(coordinator)
         folder.book.note("federation", {**about, "token": secrets.token_hex(8), "release": tacit.__version__})
