@@ -41,7 +41,7 @@ run: setup ## The main job: federate, compare, report
 	@$(BIN)/tacit run
 
 federation: setup ## The same on Flower: a SuperLink and 3 SuperNodes on this machine
-	@$(BIN)/tacit federation demo
+	@$(BIN)/python examples/federation.py
 
 test: setup ## Lint, types, room order and all tests but the slow ones
 	@$(BIN)/ruff check .

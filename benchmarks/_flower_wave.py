@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from examples.federation import LocalFederation, processes_of
 from tacit.deploy.launch import launch
-from tacit.deploy.local import LocalFederation
-from tacit.deploy.processes import environment_of, processes_of
+from tacit.deploy.processes import environment_of
 from tacit.runs.settings import Settings
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -68,9 +68,7 @@ def measure(sites: int, rounds: int) -> dict[str, Any]:
         for name, many in (("first", 1), ("second", rounds)):
             method = {"name": "fedavg", "rounds": many}
             before = cpu(federation.home)
-            result = launch(
-                Settings.from_tables({**tables, "method": method}), environment=federation.environment
-            ).result
+            result = launch(Settings.from_tables({**tables, "method": method})).result
             after, engine = cpu(federation.home), result["engine"]
             walls = sorted(wave["wall_s"] for wave in result["ledger"]["waves"][1:])
             waves = engine["waves"]

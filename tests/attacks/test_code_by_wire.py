@@ -21,16 +21,17 @@ import pytest
 pytest.importorskip("flwr")
 
 import httpx
+import msgspec
 from flwr.app import ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 
+from examples.federation import LocalFederation
 from tacit.core.errors import FederationError, UnavailableError
 from tacit.core.message import Message
 from tacit.deploy import control
 from tacit.deploy.certificates import write_certificates, write_node_key
-from tacit.deploy.connection import Connection, read_connection
+from tacit.deploy.connection import ACCESS, Access
 from tacit.deploy.control import Control
-from tacit.deploy.local import LocalFederation
 from tacit.deploy.node import Node
 from tacit.deploy.processes import QUIET, environment_of, free_port, listens
 from tacit.engines.audit import AuditLog
@@ -215,17 +216,16 @@ def test_a_stranger_at_the_sites_port_finds_no_control(federation, stranger):
 
 
 def test_a_stranger_on_the_coordinators_machine_has_no_token(federation, stranger, tmp_path):
-    connection = read_connection(None, federation.environment)
-    assert connection.token.stat().st_mode & 0o777 == 0o600
-    code, said = stranger.run(f'address = "{connection.address}"\ninsecure = true')
+    home = federation.home / "flower"
+    port = Access.read(home).port
+    assert (home / ACCESS).stat().st_mode & 0o777 == 0o600
+    code, said = stranger.run(f'address = "127.0.0.1:{port}"\ninsecure = true')
     assert code != 0
     assert "uthenticat" in said
-    other = tmp_path / "control.token"
-    other.write_text("0" * 64)
-    guess = Connection("x", connection.host, connection.port, None, token=other)
-    with Control(guess) as asked, pytest.raises(FederationError):
+    (tmp_path / ACCESS).write_bytes(msgspec.json.encode(Access(port, "0" * 64)))
+    with Control(tmp_path) as asked, pytest.raises(FederationError):
         asked.nodes()
-    with Control(guess) as asked, pytest.raises(FederationError), asked.run("{}"):
+    with Control(tmp_path) as asked, pytest.raises(FederationError), asked.run("{}"):
         pass
     assert_nothing_ran(stranger, 1.0)
 
@@ -241,8 +241,10 @@ def test_a_node_that_nobody_registered_is_refused(federation, tmp_path, monkeypa
 def test_an_operator_cannot_run_code_at_the_sites(federation, stranger, monkeypatch):
     """His token lets him start any app; sites answer its messages with a refusal, and never fetch the app."""
     monkeypatch.setattr(control, "make_app", stranger.packed)
-    connection = read_connection(None, federation.environment)
-    with Control(connection) as asked, asked.run(json.dumps({"data": {"name": "sites"}})) as grid:
+    with (
+        Control(federation.home / "flower") as asked,
+        asked.run(json.dumps({"data": {"name": "sites"}})) as grid,
+    ):
         (node,) = [node.node_id for node in grid.get_nodes()]
         empty = RecordDict({"x": ConfigRecord()})
         messages = [

@@ -91,8 +91,8 @@ def test_other_rows_under_a_name_that_was_used(standing):
     standing.add(["client-1"], rows=(5, 10), name="second")
     book = standing.folder.book
     with book.writing():
-        book._base.execute("DELETE FROM contributions WHERE id = 'first'")
-    with mock.patch.object(type(book), "of", lambda self, client: ("second",)):
+        book._base.execute("DELETE FROM facts WHERE name = 'contribution/first'")
+    with mock.patch.object(type(book), "present", lambda self: {"client-1": ["second"]}):
         standing.add(["client-1"], rows=(10, 12), name="third")  # the client forgets 'first'
         with pytest.raises(ReplayError, match="contributed other values under this name"):
             standing.add(["client-1"], rows=(12, 15), name="first")

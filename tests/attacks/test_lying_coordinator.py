@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import TacitError
-from tacit.deploy.federation import DeployedFederation
-from tacit.deploy.launch import encode_settings
+from tacit.deploy.launch import DeployedFederation, encode_settings
 from tacit.engines.policy import Policy
 from tacit.runs.job import execute
 from tacit.runs.settings import Settings

@@ -619,8 +619,8 @@ def test_interrupting_a_run(tmp_path: Path) -> None:
 
 
 def test_a_site_shows_what_it_accepts_and_what_noise_has_cost(tacit: Tacit, tmp_path: Path) -> None:
-    made = tacit("site", "new", "north", "--name", "north", "--json")
-    assert made.code == 0
+    assert tacit("federation", "init", "fed", "--site", "north").code == 0
+    assert tacit("site", "join", "fed/bundles/north.bundle", "--json").code == 0
     written = (tmp_path / "north" / "site.toml").read_text()
     assert "[accept]" in written
     assert "min_clients = 3\n" in written

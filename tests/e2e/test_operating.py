@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.federation import processes_of
 from tacit.data.files import load
-from tacit.deploy.processes import free_port, processes_of
+from tacit.deploy.processes import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.operations]
 TACIT = [str(Path(sys.executable).with_name("tacit"))]

@@ -76,11 +76,11 @@ def test_describe_reads_as_a_run_does(tacit: Any, wards: list[str]) -> None:
 
 def test_a_site_keeps_how_its_rows_are_read(tacit: Any, wards: list[str], tmp_path: Path) -> None:
     flags = ("--target", "ill", "--drop", "id,day", "--decimal", ",")
-    said = tacit("site", "new", "north", "--name", "north", "--data", "north.csv", *flags, "--json")
+    assert tacit("federation", "init", "fed", "--site", "north", "--site", "south").code == 0
+    said = tacit("site", "join", "fed/bundles/north.bundle", "--data", "north.csv", *flags, "--json")
     assert said.code == 0
     written = (tmp_path / "north" / "site.toml").read_text()
     assert 'drop = ["id", "day"]' in written and f'data = "{tmp_path}/north.csv"' in written
-    refused = tacit(
-        "site", "new", "south", "--name", "south", "--data", "south.csv", "--drop", "Id", "--json"
-    )
+    words = ("--data", "south.csv", "--drop", "Id", "--json")
+    refused = tacit("site", "join", "fed/bundles/south.bundle", *words)
     assert refused.code == 2 and not (tmp_path / "south").exists()

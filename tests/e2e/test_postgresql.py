@@ -12,10 +12,10 @@ import pytest
 from tacit.core.errors import ConfigError, DataError, UnavailableError
 from tacit.data.files import load
 from tacit.deploy.answer import party_of
-from tacit.deploy.site import new_site
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings
 from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.tables import DataSettings
+from tests.helpers.deployed import make_folder
 from tests.helpers.postgres import PASSWORD, execute, find_server, server
 
 QUERY = "SELECT age, bmi, sex, admitted, outcome FROM visits WHERE age > 20"
@@ -96,7 +96,7 @@ def test_a_query_that_fails_repeats_no_row_and_changes_none(address: str, query:
 def test_a_site_reads_its_database_and_notices_changes(address: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds a password"):
         SiteSettings("north", data=address.replace("@", f":{PASSWORD}@"))
-    new_site(tmp_path / "north", SiteSettings("north", data=address, **CHOICES))
+    make_folder(tmp_path / "north", data=address, **CHOICES)
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert PASSWORD.encode() not in kept
     folder = SiteFolder(tmp_path / "north")

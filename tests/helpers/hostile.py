@@ -252,15 +252,14 @@ def _request(raw: bytes) -> None:
 
 
 def _bundle(raw: bytes) -> None:
-    facts, files = read_bundle(_written(raw, "bundle"))
-    holds(all(isinstance(value, str) for value in facts.values()), "what a bundle says is text")
-    holds(not any("/" in name or ".." in name for name in files), "a bundle that writes elsewhere")
+    found = read_bundle(_written(raw, "bundle"))
+    holds(not any("/" in name or ".." in name for name in found.keys), "a bundle that writes elsewhere")
 
 
 def _federation_json(raw: bytes) -> None:
     _written(raw, "fed/federation.json")
     found = Operator(_folder() / "fed")
-    found.host, found.state.members  # noqa: B018
+    found.state.members  # noqa: B018
 
 
 def _transcript(raw: bytes) -> None:

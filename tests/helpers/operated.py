@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import tacit
+from examples.federation import processes_of
 from tacit.data.files import load
 from tacit.data.table import Table
-from tacit.deploy.processes import free_port, processes_of
+from tacit.deploy.processes import free_port
 
 TACIT = [str(Path(sys.executable).with_name("tacit"))]
 # Commands run the package that is tested, also where another copy of it is installed.

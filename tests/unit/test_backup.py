@@ -4,10 +4,8 @@ import json
 import shutil
 import sqlite3
 import stat
-import tarfile
 from contextlib import closing
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -15,8 +13,9 @@ from tacit.cli.app import app
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
 from tacit.core.party import Charge, Party
 from tacit.core.secret import Secret
-from tacit.deploy.backup import Facts, back_up, restore
-from tacit.deploy.connection import write_connection
+from tacit.deploy import backup
+from tacit.deploy.backup import back_up, restore
+from tacit.deploy.connection import Access
 from tacit.deploy.provision import Operator, init, join
 from tacit.engines.sitefolder import SiteFolder, SiteSettings, write_private
 
@@ -68,9 +67,11 @@ class TestSite:
         assert not (again.path / "supernode.log").exists()
         assert found["files"] == len([p for p in again.path.rglob("*") if p.is_file()]) - 1  # the key
 
-    def test_no_secret_can_be_read_in_it(self, site, file):
+    def test_nothing_can_be_read_in_it(self, site, file):
         raw = file.read_bytes()
         for secret in (
+            b"coordinator = ",
+            b"north",
             (site.path / "unlock").read_bytes(),
             (site.path / "node").read_bytes()[40:200],
             site.secret.reveal(),
@@ -128,33 +129,31 @@ class TestRefused:
 
     def test_damage_is_noticed(self, site, file, tmp_path):
         raw, key = file.read_bytes(), key_of(site, tmp_path)
-        at = raw.index(b"coordinator = ")
-        file.write_bytes(raw[:at] + b"C" + raw[at + 1 :])
-        with pytest.raises(ProtectionError, match=r"'roster\.toml' is damaged"):
-            restore(file, tmp_path / "again", key)
-        for part in (b"", b"no archive", raw[:2000]):
-            file.write_bytes(part)
-            with pytest.raises(ConfigError, match="is no backup, or was cut off: take another copy"):
+        for damaged in (raw[:500] + bytes([raw[500] ^ 1]) + raw[501:], raw[:2000], raw[:20], raw + b"x"):
+            file.write_bytes(damaged)
+            with pytest.raises(
+                ProtectionError, match="does not open: it was changed or cut off, or this is not"
+            ):
+                restore(file, tmp_path / "again", key)
+        for other in (b"", b"no archive"):
+            file.write_bytes(other)
+            with pytest.raises(ConfigError, match="is no backup of this release's format"):
                 restore(file, tmp_path / "again", key)
         with pytest.raises(ConfigError, match=r"there is no file .*none: give one that `tacit backup` wrote"):
             restore(tmp_path / "none", tmp_path / "again", key)
         assert not (tmp_path / "again").exists()
 
     @pytest.mark.parametrize("unlock", ["../key", "/tmp/key"])
-    def test_nothing_leads_out_of_the_folder(self, site, file, tmp_path, unlock):
+    def test_nothing_leads_out_of_the_folder(self, site, tmp_path, unlock, monkeypatch):
+        """Made so by who has the key."""
         key = key_of(site, tmp_path)
-        with tarfile.open(file) as archive:
-            archive.extractall(tmp_path / "work", filter="data")
-        facts = msgspec.json.decode((tmp_path / "work/backup.json").read_bytes(), type=Facts)
-        facts.unlock = unlock
-        facts.tag = facts.tag_by(site.unlock)  # made so by who has the key
-        (tmp_path / "work/backup.json").write_bytes(msgspec.json.encode(facts))
-        with tarfile.open(tmp_path / "bad", "w") as archive:
-            archive.add(tmp_path / "work", "")
-        with pytest.raises(ProtectionError, match=r"'backup\.json' is damaged"):
+        monkeypatch.setattr(backup.os.path, "relpath", lambda *_: unlock)
+        back_up(site.path, tmp_path / "bad")
+        monkeypatch.setattr(backup, "FACTS", "../escaped")
+        back_up(site.path, tmp_path / "worse")
+        monkeypatch.undo()
+        with pytest.raises(ProtectionError, match="would write its key out of the folder"):
             restore(tmp_path / "bad", tmp_path / "again", key)
-        with tarfile.open(tmp_path / "worse", "w") as archive:
-            archive.add(file, "../escaped")
         with pytest.raises(UnavailableError, match="outside"):
             restore(tmp_path / "worse", tmp_path / "again", key)
         assert not (tmp_path / "escaped").exists()
@@ -163,7 +162,7 @@ class TestRefused:
 def test_an_operators_folder_comes_back_at_another_place(home, tmp_path):
     (home / "runs/run-1").mkdir(parents=True)
     (home / "runs/run-1/result.json").write_text("{}")
-    (home / "flower/control.token").write_text("of one start only")
+    (home / "flower/control.json").write_text("of one start only")
     runner = CliRunner()
 
     def tacit(*words, code=0):
@@ -183,9 +182,8 @@ def test_an_operators_folder_comes_back_at_another_place(home, tmp_path):
     assert Operator(again).coordinator.identity == identity
     assert Operator(again).state == before.state
     assert (again / "ca.key").read_bytes() == ca
-    assert str(again) in (again / "coordinator/site.toml").read_text()
     assert not (again / "flower").exists()
-    assert write_connection(again / "flower", "tacit").port, "it can be started again"
+    assert Access.renew(again / "flower").port, "it can be started again"
     assert (again / "runs/run-1/result.json").is_file()
     assert join(again / "bundles/south.bundle", tmp_path / "south", SiteSettings("site")).name == "south"
     tacit("backup", tmp_path / "none", "--to", tmp_path / "x", code=2)

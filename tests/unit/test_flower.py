@@ -47,10 +47,10 @@ from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.deploy import launch as launching
 from tacit.deploy.certificates import write_certificates
-from tacit.deploy.connection import Connection, probe, read_connection
-from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.connection import Access, Connection, probe
+from tacit.deploy.launch import DeployedFederation
 from tacit.deploy.node import Worker, respond
-from tacit.deploy.site import learnt, new_site
+from tacit.deploy.site import learnt
 from tacit.deploy.worker import perform
 from tacit.engines.audit import AuditLog
 from tacit.engines.flower import SMALL, FlowerEngine, pack, unpack
@@ -830,16 +830,12 @@ def test_a_site_that_connects_later_joins(sites, job, method, protect):
 
 
 class TestConnection:
-    def config(self, monkeypatch, tmp_path, text):
-        monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-        (tmp_path / "config.toml").write_text(text)
-
     def test_nobody_at_the_address(self, tmp_path):
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
         with pytest.raises(UnavailableError, match=f"no SuperLink answers at 127.0.0.1:{port}"):
-            probe(Connection("here", "127.0.0.1", port, None))
+            probe(Connection("127.0.0.1", port, tmp_path / "ca.crt", tmp_path))
 
     @pytest.fixture
     def server(self, tmp_path):
@@ -868,45 +864,33 @@ class TestConnection:
         thread.join()
 
     def test_the_right_certificate(self, server, tmp_path):
-        probe(Connection("here", "127.0.0.1", server, tmp_path / "ca.crt"))
+        probe(Connection("127.0.0.1", server, tmp_path / "ca.crt", tmp_path))
 
     def test_another_certificate(self, server, tmp_path):
         (tmp_path / "other").mkdir()
         write_certificates(tmp_path / "other")
         with pytest.raises(ProtectionError, match=r"is not vouched for by .*other/ca\.crt"):
-            probe(Connection("here", "127.0.0.1", server, tmp_path / "other" / "ca.crt"))
+            probe(Connection("127.0.0.1", server, tmp_path / "other" / "ca.crt", tmp_path))
 
-    @pytest.mark.parametrize(
-        ("text", "name", "error"),
-        [
-            ("[superlink]", "west", "there is none"),
-            ("[superlink.east]\naddress = 'a:1'\ninsecure = true", "west", "did you mean 'east'"),
-            ("[superlink.east]\naddress = 'a'", "east", "host:port"),
-            ("[superlink.east]\naddress = 'a:1'", "east", "root-certificates"),
-            ("[superlink.east]\naddress = 'a:1'\nroot-certificates = 'no.crt'", "east", "no certificate"),
-            ("[[", "east", "cannot be read"),
-        ],
-    )
-    def test_a_faulty_configuration_is_explained(self, tmp_path, monkeypatch, text, name, error):
-        self.config(monkeypatch, tmp_path, text)
-        with pytest.raises(ConfigError, match=error):
-            read_connection(name)
-
-    def test_the_default_connection(self, tmp_path, monkeypatch):
-        text = "[superlink]\ndefault = 'east'\n[superlink.east]\naddress = 'a.b:17'\ninsecure = true"
-        self.config(monkeypatch, tmp_path, text)
-        assert read_connection(None) == Connection("east", "a.b", 17, None, tmp_path / "config.toml")
-
-    def test_without_a_configuration(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("FLWR_HOME", str(tmp_path / "absent"))
-        with pytest.raises(ConfigError, match="FLWR_HOME"):
-            read_connection(None)
-
-    def test_a_run_without_superlink_leaves_nothing(self, sites, job, tmp_path, monkeypatch):
-        self.config(monkeypatch, tmp_path, "[superlink.x]\naddress = '127.0.0.1:9'\ninsecure = true")
-        with pytest.raises(UnavailableError, match="no SuperLink answers"):
-            launching.launch(job(flower={"superlink": "x"}))
+    def test_a_run_without_superlink_leaves_nothing(self, sites, job, tmp_path):
+        home = Path(job().flower.coordinator).absolute().parent / "flower"
+        with pytest.raises(UnavailableError, match="`tacit coordinator start` does"):
+            launching.launch(job())
+        Access.renew(home)
+        with pytest.raises(UnavailableError, match=r"no SuperLink answers at 127\.0\.0\.1:\d+: start it"):
+            launching.launch(job())
         assert not (tmp_path / "runs").exists()
+
+    def test_it_is_found_again_at_the_same_port_with_another_token(self, tmp_path):
+        first, second = Access.renew(tmp_path), Access.renew(tmp_path)
+        assert first.port == second.port and first.token != second.token
+        assert Access.read(tmp_path) == second
+        assert (tmp_path / "control.json").stat().st_mode & 0o777 == 0o600
+        with socket.create_server(("127.0.0.1", first.port)):
+            assert Access.renew(tmp_path).port != first.port
+        (tmp_path / "control.json").write_text("{")
+        with pytest.raises(UnavailableError, match="no SuperLink was started"):
+            Access.read(tmp_path)
 
 
 def test_the_store_is_per_run_and_forgets_the_oldest(sites, job):
@@ -926,18 +910,18 @@ def test_nothing_of_flower_is_imported_without_it():
 
 
 def test_a_site_s_process_that_ended_or_is_stuck_is_started_anew(sites, monkeypatch):
-    worker = Worker(sites["client-1"], {**os.environ, "OMP_NUM_THREADS": "1"})
+    worker = Worker(sites["client-1"])
     try:
-        first = worker._process.pid
+        first = worker._worker.process.pid
         assert b"not a Tacit message" in worker.perform("{}", b"not ours", b"", None)
         os.kill(first, signal.SIGKILL)
         assert b"performs the site's steps ended" in worker.perform("{}", b"not ours", b"", None)
-        second = worker._process.pid
+        second = worker._worker.process.pid
         os.kill(second, signal.SIGSTOP)
         monkeypatch.setattr("tacit.deploy.node.GRACE", 0.2)
         assert b"performs the site's steps ended" in worker.perform("{}", b"not ours", b"", 0.1)
-        assert len({first, second, worker._process.pid}) == 3
-        assert worker._process.poll() is None
+        assert len({first, second, worker._worker.process.pid}) == 3
+        assert worker._worker.process.poll() is None
     finally:
         worker.close()
 
@@ -960,16 +944,3 @@ class TestSite:
         on_grid(sites, chosen())
         with pytest.raises(ConfigError, match="remembers no run 'x'"):
             learnt(folder, "x")
-
-    def test_a_new_site_is_locked_by_a_key_beside_it(self, tmp_path, rows):
-        folder = new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="target"))
-        again = SiteFolder(folder.path)
-        assert again.identity == folder.identity
-        assert Path(again.settings.unlock).parent == tmp_path
-        with pytest.raises(ConfigError, match="there already"):
-            new_site(tmp_path / "north", SiteSettings("north"))
-
-    def test_rows_that_cannot_be_read_are_refused_first(self, tmp_path, rows):
-        with pytest.raises(TacitError, match="tarjet"):
-            new_site(tmp_path / "north", SiteSettings("north", data=str(rows()), target="tarjet"))
-        assert not (tmp_path / "north").exists()

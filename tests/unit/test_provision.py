@@ -1,12 +1,10 @@
 """Provisioning: an operator's folder, bundles, requests, rosters; and what is refused of each."""
 
 import datetime
-import io
 import json
 import shutil
 import stat
 import subprocess
-import tarfile
 from types import SimpleNamespace
 
 import msgspec
@@ -16,11 +14,11 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.deploy.bundles import read_bundle, read_request, read_roster, write_bundle
+from tacit.deploy.bundles import read_bundle, read_request, read_roster
 from tacit.deploy.doctor import certificate_of, examine
 from tacit.deploy.operate import bind_address, status, unit
 from tacit.deploy.provision import Operator, add_sites, init, join, request, revoke_site, rotate, update
-from tacit.engines.sitefolder import SiteFolder, SiteSettings
+from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings
 
 SITES = ("north", "south", "west")
 
@@ -44,6 +42,18 @@ class TestInit:
             assert site.roster.coordinator == operator.coordinator.identity
         assert {name: site.identity for name, site in sites.items()} == dict(operator.roster.clients)
         assert len({site.identity for site in sites.values()}) == 3
+
+    def test_a_name_that_nobody_has_is_answered_with_the_nearest(self):
+        roster = Roster("aa", {"north": "bb"})
+        assert roster.pinned("north") == b"\xbb"
+        with pytest.raises(ConfigError, match="no identity is pinned for 'nort': did you mean 'north'"):
+            roster.pinned("nort")
+
+    def test_a_member_with_the_name_of_a_service_is_one(self, tmp_path):
+        init(tmp_path / "fed", ("north", "key-server"), "127.0.0.1:21999")
+        roster = joined(tmp_path / "fed", "key-server").roster
+        assert {*roster.clients} == {*roster.exchanges} == {"north"}
+        assert {*roster.services} == {"key-server"}
 
     def test_no_private_key_can_be_read_by_others_and_no_sites_stay_with_the_operator(self, home):
         for name in ("ca.key", "server.key", "coordinator.unlock", "federation.json", "bundles/north.bundle"):
@@ -96,7 +106,7 @@ class TestRequests:
         sent = path.read_bytes() + (home / "bundles/east.bundle").read_bytes()
         for secret in ((tmp_path / "own/unlock").read_bytes(), (tmp_path / "own/node").read_bytes()):
             assert secret not in sent
-        assert "secret.key" not in read_bundle(home / "bundles/east.bundle")[1]
+        assert read_bundle(home / "bundles/east.bundle").keys == {}
         made = join(home / "bundles/east.bundle", tmp_path / "own", SiteSettings("site"))
         assert made.identity == site.identity == made.roster.clients["east"]
         assert found["revision"] == Operator(home).state.revision
@@ -186,21 +196,17 @@ class TestRosters:
 
 class TestBundles:
     def test_nothing_but_what_belongs_into_one_is_taken_out(self, home, tmp_path):
-        _, files = read_bundle(home / "bundles/north.bundle")
+        found = read_bundle(home / "bundles/north.bundle")
         for name in ("../escape", "/etc/passwd", "site.toml"):
-            write_bundle(tmp_path / "bad", {**files, name: b"x"})
+            bad = msgspec.structs.replace(found, keys={**found.keys, name: b"x"})
+            (tmp_path / "bad").write_bytes(msgspec.json.encode(bad))
             with pytest.raises(ConfigError, match="belongs into no bundle"):
                 read_bundle(tmp_path / "bad")
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            link = tarfile.TarInfo("unlock")
-            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            archive.addfile(link)
-        (tmp_path / "bad").write_bytes(buffer.getvalue())
-        with pytest.raises(ConfigError, match="belongs into no bundle"):
+        (tmp_path / "bad").write_bytes(msgspec.json.encode(msgspec.structs.replace(found, format=9)))
+        with pytest.raises(ConfigError, match="is of format 9, this release reads 1"):
             read_bundle(tmp_path / "bad")
 
-    @pytest.mark.parametrize("content", [b"", b"not a tar", b"\0" * 10240])
+    @pytest.mark.parametrize("content", [b"", b"no bundle", b"\0" * 10240, b'{"name": "a"}'])
     def test_other_files_are_none(self, tmp_path, content):
         (tmp_path / "bad").write_bytes(content)
         with pytest.raises(ConfigError, match="is no bundle of a site"):

@@ -98,7 +98,7 @@ class TestHalfWay:
         with pytest.raises(StepError, match=f"{NAMES[0]}: .*never contributed"):
             standing.withdraw(NAMES[:5])
         assert standing.status()["contributions"] == 4  # of eight, four have left
-        assert f"{NAMES[0]}:all" in standing.folder.book.of(NAMES[0])
+        assert f"{NAMES[0]}:all" in standing.folder.book.present()[NAMES[0]]
 
     def test_who_can_join_does_when_another_cannot(self, start, federation):
         tables = {name: federation.holdings.rows(i) for i, name in enumerate(NAMES)}
@@ -128,7 +128,7 @@ class TestRowsLater:
         with Standing.open(tmp_path / "state", Federation.of(tables)) as standing:
             standing.add([NAMES[0]], rows=(8, 10))
             standing.withdraw([f"{NAMES[0]}:all"])
-            assert standing.folder.book.of(NAMES[0]) == [f"{NAMES[0]}:8-10"]
+            assert standing.folder.book.present()[NAMES[0]] == [f"{NAMES[0]}:8-10"]
 
     @pytest.mark.parametrize("protect", ["plain", "ckks"])
     def test_other_columns_than_at_enrolment_are_refused(self, start, federation, tmp_path, protect):

@@ -35,7 +35,7 @@ from tacit.core.standing_client import LEDGER
 from tacit.data.files import load
 from tacit.data.schema import vocabulary
 from tacit.deploy.answer import answer
-from tacit.deploy.federation import DeployedFederation
+from tacit.deploy.launch import DeployedFederation
 from tacit.deploy.site import learnt
 from tacit.deploy.standing import STANDING, may_enrol
 from tacit.engines.policy import Policy
@@ -264,7 +264,7 @@ class TestCommands:
         folders = put_back(founded, "opened")
 
         @contextmanager
-        def leading(settings, environment):
+        def leading(settings):
             assert settings.flower.coordinator == str(folders[COORDINATOR].path)
             yield Sites(folders)
 
@@ -546,7 +546,7 @@ class TestOpenings:
     def test_rows_count_once_whatever_they_are_called(self, lasting):
         _, started = lasting
         book = started.folder.book
-        with mock.patch.object(type(book), "of", lambda *_: ()):  # the site forgets what it brought
+        with mock.patch.object(type(book), "present", lambda *_: {}):  # the site forgets what it brought
             started.add(["north"], name="north:1.2")
         with pytest.raises(OpeningError, match="rows of a client would count double"):
             self.lying(started)

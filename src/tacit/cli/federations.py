@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.models import Kind, write_model
-from tacit.cli.output import Json, Quiet, listing, plain_text, say, stderr
+from tacit.cli.output import Json, listing, plain_text, say, stderr
 from tacit.core.errors import ConfigError
 
 federation_app = typer.Typer(no_args_is_help=True, help="Federations of real machines, on Flower.")
@@ -34,60 +33,6 @@ def new(
         folder.mkdir(parents=True, exist_ok=True)
     RunFolder(folder).write(path.name, template().encode())
     say(as_json, {"path": str(path)}, f"{path}\nrun it with: tacit run {path}")
-
-
-@federation_app.command()
-def demo(
-    seed: Annotated[int, typer.Option(help="Seed of all public randomness.")] = 0,
-    out: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
-    home: Annotated[
-        Path | None, typer.Option(help="Empty folder for keys, databases and logs; they are kept there.")
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train on a SuperLink and 3 SuperNodes of this machine, beside the same on the embedded engine."""
-    from tacit.cli.output import brief
-    from tacit.cli.progress import ProgressBars
-    from tacit.cli.tables import beside_table, run_table
-    from tacit.deploy.demo import demonstrate
-
-    if home is not None and home.exists() and any(home.iterdir()):
-        raise ConfigError(f"{home} is not empty: give an empty folder, or none")
-
-    def tell(text: str) -> None:
-        if not quiet:
-            stderr.print(Text(text, style="dim"), soft_wrap=True)
-
-    with ProgressBars(quiet or not stderr.is_terminal) as bars:
-        found = demonstrate(out, seed=seed, home=home, tell=tell, subscriber=bars)
-    runs = [{**run, **{name: brief(run[name]) for name in ("embedded", "flower")}} for run in found["runs"]]
-    tables = [table for run in found["runs"] for table in (run_table(run["flower"]), beside_table(run))]
-    end = f"all in {found['seconds']:.0f} s; nothing is left running"
-    say(as_json, {**found, "runs": runs}, *tables, end)
-
-
-@site_app.command("new", cls=ReadingCommand)
-def new_site(
-    context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
-    name: Annotated[str, typer.Option(help="The site's name in the federation.")],
-    data: Annotated[str | None, typer.Option(help="File with the site's rows, or its database.")] = None,
-    experiment: Annotated[bool, typer.Option(help="Take part in experiments on public data.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Make a site's folder with keys of its own; the identity it prints goes into everybody's roster."""
-    from tacit.core.component import from_plain
-    from tacit.deploy.site import new_site as make
-    from tacit.engines.sitefolder import SiteSettings
-
-    given = {"name": name, "data": data, "experiment": experiment, **context.meta[GIVEN].get("data", {})}
-    found = make(folder, from_plain(SiteSettings, given, "site"))
-    facts = {"folder": str(found.path), "name": found.name, "identity": found.identity}
-    facts |= {"exchange": found.exchange, "unlock": found.settings.unlock}
-    lines = [Text.assemble((f"{k:<10}", "cyan"), str(v or "in the environment")) for k, v in facts.items()]
-    advice = "\nput the federation's roster.toml there; identity and exchange are not secret, unlock is"
-    say(as_json, facts, *lines, advice)
 
 
 @site_app.command("budget")

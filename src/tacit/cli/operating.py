@@ -158,9 +158,9 @@ def show_logs(
 
 def doctor(folder: Folder, as_json: Json = False) -> None:
     """Look at certificates, clock, port, versions, disk, keys and rows; say how to mend what is wrong."""
-    from tacit.deploy.doctor import as_rows, examine
+    from tacit.deploy.doctor import examine
 
-    found = as_rows(examine(folder))
+    found = [finding._asdict() for finding in examine(folder)]
     fine = all(row["fine"] for row in found)
     verdicts = {True: ("ok    ", "green"), False: ("wrong ", "red")}
     marks = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,8 +226,7 @@ def _connected(
         yield _federation(tables), Events()
         return
     from tacit.cli.progress import ProgressBars
-    from tacit.deploy.federation import DeployedFederation
-    from tacit.deploy.launch import leading
+    from tacit.deploy.launch import DeployedFederation, leading
     from tacit.engines.sitefolder import SiteFolder
     from tacit.runs.settings import Settings
 
@@ -236,7 +234,7 @@ def _connected(
     if not connect:
         yield DeployedFederation(settings, SiteFolder(settings.flower.coordinator)), Events()
         return
-    with ProgressBars(as_json and not stderr.is_terminal) as bars, leading(settings, os.environ) as found:
+    with ProgressBars(as_json and not stderr.is_terminal) as bars, leading(settings) as found:
         yield found, Events(bars)
 
 

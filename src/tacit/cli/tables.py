@@ -104,26 +104,3 @@ def _costs(result: Mapping[str, Any]) -> Table:
     if result["failures"]:
         table.add_row("failed clients", str(len(result["failures"])), result["failures"][0]["reason"])
     return table
-
-
-def beside_table(run: Mapping[str, Any]) -> RenderableType:
-    """Compare the same job on the embedded engine and on Flower."""
-    embedded, flower = _beside(run["embedded"]), _beside(run["flower"])
-    table = make_table(("",), ("embedded", "Flower"))
-    for heading, cell in embedded.items():
-        table.add_row(heading, cell, flower[heading])
-    apart = f"the models' numbers differ by {run['difference']:.0e} of the largest, at most"
-    same = "the same model on both, to the last bit" if run["same_model"] else apart
-    return Group(Text(), table, Text(same + "\n", style="dim"))
-
-
-def _beside(result: Mapping[str, Any]) -> dict[str, str]:
-    waves = result["ledger"]["waves"]
-    return {
-        **{heading: decimal(result.get(key), 4) for key, heading in _measures(result).items()},
-        "model": result["model"][:12],
-        **{name: value for name, value, _ in traffic_facts(result)},
-        "waves": str(len(waves)),
-        "mean wave": time_text(sum(wave["wall_s"] for wave in waves) / len(waves)),
-        "from start to result": time_text(result["wall_s"]),
-    }

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
+SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # of a process
 
 
 class _Helped(threading.local):

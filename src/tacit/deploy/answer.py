@@ -175,61 +175,48 @@ def party_of(folder: SiteFolder, settings: Settings, step: object = "") -> Party
     experiment = settings.data.name != OWN_ROWS
 
     @cache
-    def rows() -> tuple[Holdings, int, str]:
-        if not experiment:
-            own = _own(folder, settings)
-            return own, 0, content_digest(own.table)
-        holdings = build_federation(settings).holdings
-        if folder.name not in holdings.names:
-            raise ConfigError(
-                f"the run divides its rows among {', '.join(holdings.names)}, and this is {folder.name}"
-            )
-        return holdings, holdings.names.index(folder.name), ""
+    def held() -> tuple[Holdings, int]:
+        if experiment:
+            holdings, digest = build_federation(settings).holdings, ""
+            if folder.name not in holdings.names:
+                raise ConfigError(
+                    f"the run divides its rows among {', '.join(holdings.names)}, and this is {folder.name}"
+                )
+        else:
+            holdings = _own(folder, settings)
+            digest = digest_of_first(found, holdings.table, step) or content_digest(holdings.table)
+        if found.state.setdefault(ROWS, digest) != digest:  # two sums would show the difference
+            raise DataError(f"the rows of {folder.name} changed during the run: it contributes no more")
+        return holdings, holdings.names.index(folder.name) if experiment else 0
 
-    def party() -> Party:
-        @cache
-        def held() -> tuple[Holdings, int]:
-            holdings, index, digest = rows()
-            digest = digest_of_first(found, holdings.table, step) or digest
-            if found.state.setdefault(ROWS, digest) != digest:  # two sums would show the difference
-                raise DataError(f"the rows of {folder.name} changed during the run: it contributes no more")
-            return holdings, index
+    def pinned(name: str) -> bytes:
+        """Return a pinned identity; the coordinator of a run is who has signed its manifest."""
+        asker: bytes | None = found.state.get(ASKER) if name == COORDINATOR else None
+        return folder.roster.pinned(name) if asker is None else asker
 
-        def pinned(name: str) -> bytes:
-            """Return a pinned identity; the coordinator of a run is who has signed its manifest."""
-            asker: bytes | None = found.state.get(ASKER) if name == COORDINATOR else None
-            return folder.roster.pinned(name) if asker is None else asker
+    def charge(charge: Charge) -> None:
+        if experiment:  # public rows have nothing to spend
+            return
+        manifest = manifest_of(found)
+        folder.ledger.charge(_terms(manifest), manifest.run, charge, folder.policy.epsilon_total)
+        found.cache.setdefault(CHARGES, []).append(charge)
 
-        def charge(charge: Charge) -> None:
-            if experiment:  # public rows have nothing to spend
-                return
-            manifest = manifest_of(found)
-            folder.ledger.charge(_terms(manifest), manifest.run, charge, folder.policy.epsilon_total)
-            found.cache.setdefault(CHARGES, []).append(charge)
-
-        found = Party(
-            folder.name,
-            lambda: Holdings.rows(*held()),
-            # An experiment's draws are repeatable; the identity is the site's own all the same.
-            site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
-            read_holdout=lambda: Holdings.holdout_rows(*held()),
-            pinned=pinned,
-            signing_key=identity_of(folder.secret),
-            preshared=folder.preshared_keys,
-            earlier=lambda manifest: folder.store.recalled(manifest, party()),
-            charge=charge,
-            roster=folder.roster.clients,
-            least_rows=folder.policy.rows,
-            names_score=folder.policy.name_scores,
-        )
-        return found
-
-    return party()
-
-
-def settings_of(config: Mapping[str, Any]) -> Settings:
-    """Read the settings that a run's configuration carries."""
-    return Settings.from_tables(_tables(config))
+    found = Party(
+        folder.name,
+        lambda: Holdings.rows(*held()),
+        # An experiment's draws are repeatable; the identity is the site's own all the same.
+        site_secret(settings.run.seed, folder.name) if experiment else folder.secret,
+        read_holdout=lambda: Holdings.holdout_rows(*held()),
+        pinned=pinned,
+        signing_key=identity_of(folder.secret),
+        preshared=folder.preshared_keys,
+        earlier=lambda manifest: folder.store.recalled(manifest, party_of(folder, settings)),
+        charge=charge,
+        roster=folder.roster.clients,
+        least_rows=folder.policy.rows,
+        names_score=folder.policy.name_scores,
+    )
+    return found
 
 
 def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:

@@ -1,18 +1,14 @@
 """Backup and restore of a coordinator's or a site's folder, as one file.
 
-Databases are copied as they were at one moment, also while the folder is in use. Keys that lie in the folder
-in the clear are sealed under the key that unlocks the folder, and that key itself is left out: a backup alone
-opens nothing. It has the digest of every file, and a tag of these under that key: whoever keeps it can change
-nothing.
+Databases are copied as they were at one moment, also while the folder is in use. All is sealed under the key
+that unlocks the folder, and that key itself is left out: a backup alone shows nothing, and cannot be changed.
 """
 
-import hashlib
-import hmac
+import io
 import os
 import shutil
 import sqlite3
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,30 +28,19 @@ from tacit.deploy.records import user
 from tacit.engines.audit import now
 from tacit.engines.sitefolder import NONCE, UNLOCK, SiteFolder, write_private
 
-FORMAT = 1
+MAGIC = b"tacit backup 2\n"
 FACTS = "backup.json"
-PLAIN_KEYS = ("node", "ca.key", "server.key")  # not encrypted where they lie; bundles hold such keys, too
-LEFT_OUT = ("-journal", "-wal", "-shm", ".log", ".part", ".pid")
+LEFT_OUT = ("-journal", "-wal", "-shm", ".log", ".part", ".pid", "superlink.db")
 FIRST = ("state.db", "epsilon.db")  # what was spent, and what was recorded, is never older than the state
 SQLITE = b"SQLite format 3\0"
-PATHS = ("site.toml", "coordinator/site.toml")  # files that name the folder itself
 
 
 class Facts(msgspec.Struct):
     """What a backup says of itself."""
 
-    format: int
     version: str
     made: str
-    folder: str
     unlock: str | None  # where the folder has the key that unlocks it, if it is in there
-    files: dict[str, str]  # name -> digest
-    tag: str = ""  # of all of this under the key that unlocks the folder
-
-    def tag_by(self, key: Secret) -> str:
-        """Return the tag that these facts have under a key."""
-        told = msgspec.json.encode(msgspec.structs.replace(self, tag=""), order="sorted")
-        return hmac.digest(derive(key.reveal(), ("backup facts",)), told, "sha256").hex()
 
 
 def back_up(folder: Path, to: Path) -> dict[str, Any]:
@@ -65,31 +50,26 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
     if not to.parent.is_dir():
         raise ConfigError(f"{to.parent} is no folder: make it, or choose another file with --to")
     site = _party(folder)
-    key = site.path / (site.settings.unlock or "")
+    key = Path(os.path.normpath(site.path / (site.settings.unlock or "")))
+    rows = site.path / (site.settings.data or "")
     unlock = os.path.relpath(key, folder) if key.resolve().is_relative_to(folder.resolve()) else None
-    facts = Facts(FORMAT, tacit.__version__, now(), str(folder.absolute()), unlock, {})
-    part = to.with_name(f"{to.name}.part")
+    facts = Facts(tacit.__version__, now(), unlock)
+    paths = list(_files(folder, {key.resolve(), rows.resolve()}))
+    packed, part = io.BytesIO(), to.with_name(f"{to.name}.part")
     try:
-        with tempfile.TemporaryDirectory(dir=to.parent) as work:
-            rows = site.path / (site.settings.data or "")
-            for path in _files(folder, {key.resolve(), rows.resolve()}):
-                name = path.relative_to(folder).as_posix()
-                copy = Path(work, name)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                _copy(path, copy, site.unlock if _holds_keys(path) else None, name)
-                facts.files[name] = _digest(copy)
-            facts.tag = facts.tag_by(site.unlock)
-            Path(work, FACTS).write_bytes(msgspec.json.encode(facts))
-            write_private(part, b"")
-            with tarfile.open(part, "w") as archive:
-                archive.add(work, "")
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            _add(archive, FACTS, msgspec.json.encode(facts))
+            for path in paths:
+                _add(archive, path.relative_to(folder).as_posix(), _content(path))
+        nonce = os.urandom(NONCE)
+        write_private(part, MAGIC + nonce + _cipher(site.unlock).encrypt(nonce, packed.getvalue(), MAGIC))
         part.replace(to)
+    except OverflowError:
+        raise UnavailableError(f"{folder} has over 2 GiB, the most of a backup: move old runs away") from None
     except (OSError, sqlite3.Error) as error:
         part.unlink(missing_ok=True)
         raise UnavailableError(f"{to} cannot be written: {error}: make room, or try again later") from None
-    found = {"backup": str(to), "folder": str(folder), "files": len(facts.files), "bytes": to.stat().st_size}
+    found = {"backup": str(to), "folder": str(folder), "files": len(paths), "bytes": to.stat().st_size}
     return {**found, "unlock": str(key) if site.settings.unlock else UNLOCK}
 
 
@@ -105,13 +85,10 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
     key = _unlock_key(unlock)
     try:
         to.mkdir(parents=True, mode=0o700)
-        facts = _extract(file, to, key)
+        facts, files = _extract(file, to, key)
         if facts.unlock:
             write_private(to / facts.unlock, key.reveal())
-        for path in (to / name for name in PATHS if (to / name).is_file()):
-            path.write_text(path.read_text().replace(f"{facts.folder}/", f"{to.absolute()}/"))
         site = _party(to)
-        site.secret  # noqa: B018  # with another key, nothing opens
         for run in site.store.runs() if (site.path / "state.db").is_file() else ():
             with site.store.step(run, Party(site.name, dict, site.secret)) as party:
                 party.vault.pop("channel", None)  # without it, no ask of that run is answered
@@ -128,7 +105,7 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
             "is forgotten, and could be spent twice. If runs were answered since, put the newer file back, "
             "or lower [accept] epsilon_total by what they cost"
         )
-    return {"folder": str(to), "made": facts.made, "files": len(facts.files), "warnings": warnings}
+    return {"folder": str(to), "made": facts.made, "files": files, "warnings": warnings}
 
 
 def _party(folder: Path) -> SiteFolder:
@@ -145,61 +122,48 @@ def _files(folder: Path, but: set[Path]) -> Iterator[Path]:
             yield path
 
 
-def _holds_keys(path: Path) -> bool:
-    return path.name in PLAIN_KEYS or path.suffix == ".bundle"
+def _content(path: Path) -> bytes:
+    """Return what is in a file; of a database, as it is at one moment."""
+    if not (raw := path.read_bytes()).startswith(SQLITE):
+        return raw
+    address = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process began is taken back first
+    with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(":memory:")) as copy:
+        source.backup(copy)
+        return copy.serialize()
 
 
-def _copy(path: Path, to: Path, key: Secret | None, name: str) -> None:
-    """Copy a file, sealed if there is a key to seal it with; a database as it is at one moment."""
-    with path.open("rb") as file:
-        database = file.read(len(SQLITE)) == SQLITE
-    if key is not None:
-        nonce = os.urandom(NONCE)
-        to.write_bytes(nonce + _cipher(key).encrypt(nonce, path.read_bytes(), name.encode()))
-    elif database:
-        address = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process began is taken back first
-        with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(to)) as target:
-            source.backup(target)
-    else:
-        shutil.copyfile(path, to)
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o600
+    archive.addfile(entry, io.BytesIO(content))
 
 
-def _extract(file: Path, to: Path, key: Secret) -> Facts:
-    """Write a backup's files, once each is known to be what was saved."""
+def _extract(file: Path, to: Path, key: Secret) -> tuple[Facts, int]:
+    """Write a backup's files; return what it says of itself, and how many files there are."""
     try:
-        with tarfile.open(file, "r:") as archive:
-            archive.extractall(to, filter="data")  # nothing outside of the folder, no links out of it
-        facts = msgspec.json.decode((to / FACTS).read_bytes(), type=Facts)
-        (to / FACTS).unlink()
-    except (FileNotFoundError, tarfile.ReadError, msgspec.DecodeError):
-        raise ConfigError(f"{file} is no backup, or was cut off: take another copy") from None
-    if facts.format != FORMAT:
-        raise ConfigError(f"{file} is of format {facts.format}, this release reads {FORMAT}")
-    if not hmac.compare_digest(facts.tag, facts.tag_by(key)):
-        raise ProtectionError(f"{file} does not open: it was changed, or this is not the folder's key")
-    found = {path.relative_to(to).as_posix(): path for path in to.rglob("*") if not path.is_dir()}
-    damaged = found.keys() ^ facts.files.keys()
-    damaged |= {name for name in found.keys() - damaged if _digest(found[name]) != facts.files[name]}
-    if damaged or (facts.unlock and not (to / facts.unlock).resolve().is_relative_to(to.resolve())):
-        raise ProtectionError(f"'{min(damaged, default=FACTS)}' is damaged in {file}: take another copy")
-    for name, path in found.items():
-        raw = path.read_bytes() if _holds_keys(path) else b""
+        raw = file.read_bytes()
+        if not raw.startswith(MAGIC):
+            raise ConfigError(f"{file} is no backup of this release's format: take another file")
+        nonce, sealed = raw[len(MAGIC) :][:NONCE], raw[len(MAGIC) + NONCE :]
+        plain = _cipher(key).decrypt(nonce, sealed, MAGIC)
+    except (InvalidTag, ValueError):
+        raise ProtectionError(
+            f"{file} does not open: it was changed or cut off, or this is not the folder's key"
+        ) from None
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        archive.extractall(to, filter="data")  # nothing outside of the folder, no links out of it
+    facts = msgspec.json.decode((to / FACTS).read_bytes(), type=Facts)
+    (to / FACTS).unlink()
+    if facts.unlock and not (to / facts.unlock).resolve().is_relative_to(to.resolve()):
+        raise ProtectionError(f"{file} would write its key out of the folder, to {facts.unlock}")
+    found = [path for path in to.rglob("*") if path.is_file()]
+    for path in found:
         path.chmod(0o600)
-        try:
-            if raw:
-                path.write_bytes(_cipher(key).decrypt(raw[:NONCE], raw[NONCE:], name.encode()))
-        except InvalidTag:
-            raise ProtectionError(f"'{name}' does not open: this is not the folder's key") from None
-    return facts
+    return facts, len(found)
 
 
 def _cipher(key: Secret) -> ChaCha20Poly1305:
     return ChaCha20Poly1305(derive(key.reveal(), ("backup",)))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unlock_key(unlock: Path | None) -> Secret:

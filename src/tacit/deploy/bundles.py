@@ -5,13 +5,9 @@ roster, and the site's keys if the operator has made them. A *request* is a site
 bundle comes back without any. A *signed roster* tells all sites who takes part from now on.
 """
 
-import io
 import json
 import re
-import tarfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -24,11 +20,9 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.party import identity_of
 from tacit.core.secret import Secret
 from tacit.crypto.channel import checked_key, sign_key
-from tacit.engines.sitefolder import Roster, write_private
+from tacit.engines.sitefolder import Roster
 
 FORMAT = 1
-FACTS = "bundle.json"  # the site's name, the SuperLink's address, the coordinator's identity
-PLAIN = (FACTS, "ca.crt", "roster.toml", "roster.json")
 KEYS = ("secret.key", "unlock", "node", "node.pub")  # of a site that has not made its own
 LIMIT = 1 << 20  # bytes of a file that somebody sent
 
@@ -53,13 +47,8 @@ class Request(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse a request whose signature is not by the identity that it names."""
         try:
-            told = checked_key(
-                bytes.fromhex(self.signature),
-                bytes.fromhex(self.identity),
-                "request",
-                self.name,
-                "federation",
-            )
+            signature, identity = bytes.fromhex(self.signature), bytes.fromhex(self.identity)
+            told = checked_key(signature, identity, "request", self.name, "federation")
         except ValueError:
             told = b""
         if told != self._content():
@@ -106,12 +95,9 @@ def sign_roster(roster: Roster, revision: int, secret: Secret) -> bytes:
 def read_roster(raw: bytes, coordinator: str) -> tuple[Roster, int]:
     """Return a signed roster and its revision, if the coordinator that this site has pinned signed it."""
     try:
-        signed = bytes.fromhex(json.loads(raw)["signed"])
-        told = json.loads(
-            checked_key(signed, bytes.fromhex(coordinator), "roster", COORDINATOR, "federation")
-        )
-        roster = from_plain(Roster, told["roster"], "roster")
-        revision = told["revision"]
+        signed, identity = bytes.fromhex(json.loads(raw)["signed"]), bytes.fromhex(coordinator)
+        told = json.loads(checked_key(signed, identity, "roster", COORDINATOR, "federation"))
+        roster, revision = from_plain(Roster, told["roster"], "roster"), told["revision"]
     except (ValueError, KeyError, TypeError):
         raise ConfigError("this is no signed roster: get it from the operator again") from None
     if roster.coordinator != coordinator or type(revision) is not int:
@@ -119,32 +105,26 @@ def read_roster(raw: bytes, coordinator: str) -> tuple[Roster, int]:
     return roster, revision
 
 
-def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a bundle, readable by its owner only."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o600
-            archive.addfile(entry, io.BytesIO(content))
-    write_private(path, buffer.getvalue())
+class Bundle(msgspec.Struct, frozen=True):
+    """What a site joins with."""
+
+    name: str
+    address: str
+    coordinator: str  # its identity
+    certificate: bytes  # of the authority
+    roster: bytes  # signed
+    keys: dict[str, bytes] = {}  # files of a site that has not made its own
+    format: int = FORMAT
 
 
-def read_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return what a bundle says and its files; nothing else than those that belong into one is read."""
-    files: dict[str, bytes] = {}
+def read_bundle(path: Path) -> Bundle:
+    """Read a bundle; nothing else than the files that belong into one is in it."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(read_small(path, "a site's bundle")), mode="r:") as archive:
-            for entry in archive:
-                belongs = entry.isreg() and entry.name in (*PLAIN, *KEYS) and entry.size <= LIMIT
-                if not belongs or entry.name in files:
-                    raise ConfigError(f"{path} holds '{entry.name[:80]}', which belongs into no bundle")
-                content = archive.extractfile(entry)
-                files[entry.name] = content.read() if content else b""
-        facts = json.loads(files[FACTS])
-        known = {name: str(facts[name]) for name in ("name", "address", "coordinator")}
-        if facts["format"] != FORMAT or not {*PLAIN} <= files.keys():
-            raise KeyError
-    except (tarfile.TarError, ValueError, KeyError, TypeError, EOFError):
+        found = msgspec.json.decode(read_small(path, "a site's bundle"), type=Bundle)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise ConfigError(f"{path} is no bundle of a site: get it from the operator again") from None
-    return known, files
+    if odd := {*found.keys} - {*KEYS}:
+        raise ConfigError(f"{path} holds '{min(odd)[:80]}', which belongs into no bundle")
+    if found.format != FORMAT:
+        raise ConfigError(f"{path} is of format {found.format}, this release reads {FORMAT}")
+    return found

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -52,9 +53,11 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from tacit.core.errors import ConfigError, FederationError, UnavailableError
-from tacit.deploy.connection import Connection
+from tacit.core.errors import FederationError, UnavailableError
+from tacit.deploy.certificates import HOST
+from tacit.deploy.connection import ACCESS, Access
 from tacit.deploy.node import take
+from tacit.deploy.processes import listens
 
 PATIENCE = 60.0  # seconds for a SuperLink that is away to come back
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -144,27 +147,23 @@ def explained(address: str) -> Iterator[None]:
 
 
 class Control:
-    """A SuperLink of this machine, asked with its operator's token."""
+    """A SuperLink of this machine, asked with its operator's token; ``home`` is Flower's folder."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, home: Path) -> None:
         for library in ("flwr", "httpx"):
             logging.getLogger(library).setLevel(logging.ERROR)
-        if connection.token is None:
-            raise ConfigError(
-                f"[superlink.{connection.name}] in {connection.source} names no token: start the SuperLink "
-                "with `tacit coordinator start`, which writes it"
+        known = Access.read(home)
+        self.address, self._file = f"{HOST}:{known.port}", home / ACCESS
+        if not listens(known.port):
+            raise UnavailableError(
+                f"no SuperLink answers at {self.address}: start it with `tacit coordinator start`"
             )
-        try:
-            token = connection.token.read_text(encoding="ascii")
-        except OSError as error:
-            raise ConfigError(f"the operator's token cannot be read: {error}") from None
-        self.address, self._file = connection.address, connection.token
         version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-        bearer: Any = SimpleNamespace(intercept=partial(_with_token, token))
+        bearer: Any = SimpleNamespace(intercept=partial(_with_token, known.token))
         self._client = ControlHttpClient.from_server_address(
             self.address, True, None, interceptors=[version, bearer]
         )
-        sign = SuperExecAuthHttpInterceptor(master_secret=token.encode(), protected_methods={ACQUIRE})
+        sign = SuperExecAuthHttpInterceptor(master_secret=known.token.encode(), protected_methods={ACQUIRE})
         self._claims = RuntimeHttpClient.from_server_address(
             self.address, True, None, interceptors=[version, sign]
         )

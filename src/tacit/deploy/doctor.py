@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography import x509
 
 import tacit
-from tacit.core.errors import TacitError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.data.files import load
@@ -58,11 +58,10 @@ def _common(folder: Path) -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         yield Finding("flower", False, "not installed: pip install 'tacit-fl[flower]'")
     yield from health(folder)
-    for path in sorted(folder.rglob("*")):
-        if path.name in PRIVATE:
-            private = not path.stat().st_mode & 0o077
-            text = "is private" if private else "can be read by others: chmod 600 it"
-            yield Finding("keys", private, f"{path.name} {text}")
+    for path in (each for each in sorted(folder.rglob("*")) if each.name in PRIVATE):
+        private = not path.stat().st_mode & 0o077
+        text = "is private" if private else "can be read by others: chmod 600 it"
+        yield Finding("keys", private, f"{path.name} {text}")
 
 
 def health(folder: Path) -> Iterator[Finding]:
@@ -113,8 +112,7 @@ def _operator(folder: Path) -> Iterator[Finding]:
     fix = f"{'; '.join(odd)}, others {usual}: bring the same columns" if odd else ""
     same = f"{len(schemas)} sites have told theirs, all the same" if schemas else "no site has told its yet"
     yield Finding("schema", not odd, fix or same)
-    link = Connection("operator", operator.host, operator.port, folder / "ca.crt")
-    yield from _reach(link, "start the coordinator")
+    yield from _reach(operator.link, "start the coordinator")
     yield _locked(operator.coordinator)
 
 
@@ -122,32 +120,25 @@ def _site(folder: Path) -> Iterator[Finding]:
     site = SiteFolder(folder)
     yield _locked(site)
     try:
-        pinned = site.roster.clients.get(site.name) == site.identity
-        text = (
-            f"revision of {len(site.roster.clients)} sites"
-            if pinned
-            else "has another identity for this site"
-        )
-        yield Finding("roster", pinned, text)
+        pinned = site.roster.pinned(site.name).hex() == site.identity
+        many = f"names {len(site.roster.clients)} sites"
+        yield Finding("roster", pinned, many if pinned else "has another identity for this site")
     except TacitError as error:
         yield Finding("roster", False, str(error))
-    if site.settings.data is not None:
-        try:
-            table = load(site.settings.data, **site.settings.choices())
-            about = f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}"
-            yield Finding("rows", True, about)
-            yield _schema(site, {column.name for column in table.columns})
-        except TacitError as error:
-            yield Finding("rows", False, str(error))
-    else:
-        yield Finding("rows", False, "no file or database is named: add data to site.toml")
-    yield _epsilon(site)
+    try:
+        if site.settings.data is None:
+            raise ConfigError("no file or database is named: add data to site.toml")
+        table = load(site.settings.data, **site.settings.choices())
+        about = f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}"
+        yield Finding("rows", True, about)
+        yield _schema(site, {column.name for column in table.columns})
+    except TacitError as error:
+        yield Finding("rows", False, str(error))
     if (folder / "ca.crt").is_file():
         yield certificate_of(folder / "ca.crt")
+    fix = "ask its operator whether it runs, and whether a firewall is between"
     try:
-        yield from _reach(
-            connection_of(folder), "ask its operator whether it runs, and whether a firewall is between"
-        )
+        yield from _reach(connection_of(folder), fix)
     except TacitError as error:
         yield Finding("address", False, str(error))
 
@@ -164,23 +155,6 @@ def _schema(site: SiteFolder, columns: set[str]) -> Finding:
                 text = f"the last run agreed on '{missing[0]}', which the rows lack: bring the same columns"
             return Finding("schema", not missing, text)
     return Finding("schema", True, "none was agreed on yet")
-
-
-def _epsilon(site: SiteFolder) -> Finding:
-    """Compare the account of epsilon with the audit log, which is written after it."""
-    recorded: Counter[str] = Counter()
-    try:
-        for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
-            recorded[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
-    except TacitError:
-        return Finding("epsilon", False, "cannot be compared with the audit log: see there")
-    spent: Counter[str] = Counter()
-    for each in site.ledger.list():
-        spent[each.run] += each.releases
-    if lost := [run for run in recorded if recorded[run] > spent[run]]:
-        text = f"epsilon.db lacks what run {lost[0]} cost: it is an old copy, put the newer one back"
-        return Finding("epsilon", False, text)
-    return Finding("epsilon", True, f"{site.ledger.total():.4g} is spent, as the audit log says")
 
 
 def _locked(site: SiteFolder) -> Finding:
@@ -201,7 +175,7 @@ def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
         yield Finding("superlink", False, str(error))
         return
     yield Finding("superlink", True, f"answers at {connection.address}")
-    context = ssl.create_default_context(cafile=connection.certificates)
+    context = ssl.create_default_context(cafile=connection.certificate)
     try:
         host, port = connection.host, connection.port
         with closing(http.client.HTTPSConnection(host, port, timeout=5, context=context)) as asked:
@@ -210,16 +184,7 @@ def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
     except (OSError, http.client.HTTPException):
         return
     if told:
-        away = abs(
-            (email.utils.parsedate_to_datetime(told) - datetime.datetime.now(datetime.UTC)).total_seconds()
-        )
-        fine = away <= CLOCK
-        text = f"{away:.0f} s from the SuperLink's" + (
-            "" if fine else ": let both machines follow a time server"
-        )
-        yield Finding("clock", fine, text)
-
-
-def as_rows(found: list[Finding]) -> list[dict[str, Any]]:
-    """Return findings as plain values."""
-    return [finding._asdict() for finding in found]
+        now = datetime.datetime.now(datetime.UTC)
+        away = abs((email.utils.parsedate_to_datetime(told) - now).total_seconds())
+        fix = ": let both machines follow a time server" if away > CLOCK else ""
+        yield Finding("clock", not fix, f"{away:.0f} s from the SuperLink's{fix}")

@@ -1,73 +1,155 @@
-"""Running a job on a running Flower federation: the coordinator's half is in this process."""
+"""A federation whose parties are at SuperNodes, and jobs on it: the coordinator's half is in this process."""
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from tacit.core.errors import UnavailableError
-from tacit.core.events import Subscriber
-from tacit.deploy.connection import probe, read_connection
-from tacit.deploy.federation import DeployedFederation
-from tacit.engines.sitefolder import SiteFolder
+from tacit.core.engine import Engine
+from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.events import Events, Subscriber
+from tacit.core.manifest import Components, Manifest
+from tacit.data.table import Table
+from tacit.deploy.records import RunRecords
+from tacit.engines.flower import FlowerEngine
+from tacit.engines.holdings import Holdings
+from tacit.engines.sitefolder import Roster, SiteFolder
+from tacit.federation import Federation
+from tacit.methods.base import Method
 from tacit.runs.checkpoint import Checkpoint
+from tacit.runs.experiment import build_federation
 from tacit.runs.job import Finished, execute
-from tacit.runs.settings import Settings
+from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.sinks import check_sinks
 from tacit.runs.tune import Space, keeping_aside
 from tacit.runs.tune import tune as search_settings
+from tacit.training import Training
+
+
+class DeployedFederation(Federation):
+    """Parties at SuperNodes, reached through Flower's ``grid``, which may be given later.
+
+    The coordinator has a secret of its own, and the roster that all have pinned, in its ``folder``.
+    """
+
+    def __init__(self, settings: Settings, folder: SiteFolder, grid: Any = None) -> None:
+        roster = folder.roster
+        check_deployable(settings, roster)
+        self.experiment = settings.data.name != OWN_ROWS
+        run = settings.run
+        declared, test = settings.data.declared, None
+        if self.experiment:
+            local = build_federation(settings)
+            holdings, test, declared = local.holdings, local.test, local.declared
+            roster = _in_order(roster, holdings.names)
+        else:
+            # The coordinator knows the holders only, and signs what share of their rows they keep aside.
+            declared["holdout"] = settings.data.holdout
+            nothing = Table.of(np.empty((0, 1)), np.empty(0, dtype=str))
+            holdings = Holdings(nothing, np.zeros(len(roster.clients) + 1, dtype=np.int64), [*roster.clients])
+        super().__init__(
+            holdings, test=test, seed=run.seed, timeout=run.timeout, quorum=run.quorum, declared=declared
+        )
+        self.grid, self._roster, self._settings = grid, roster, settings
+        self.keys = {"secret": folder.secret, "pinned": roster.pinned, "authenticated": True}
+        self.keys["preshared"] = frozenset(roster.exchanges)
+        self._log, self.unlock = folder.audit_log, folder.unlock
+        self._has_holdouts = settings.data.holdout > 0
+
+    def train(self, method: Method | str, *, events: Events | None = None, **settings: Any) -> Training:
+        """Train a method, and record in the coordinator's audit log what is asked and what opens."""
+        told = events or Events()
+        self.record(told)
+        return super().train(method, events=told, **settings)
+
+    def record(self, events: Events, run: str = "") -> None:
+        """Record in the coordinator's audit log what is asked and what opens."""
+        events.subscribe(RunRecords(self._log, run))
+
+    def lasting_engine(self, names: Sequence[str] = ()) -> FlowerEngine:
+        """Return the engine by which these sites are reached, or all; wait for those that are named."""
+        clients = {name: key for name, key in self._roster.clients.items() if name in names or not names}
+        roster = replace(self._roster, clients=clients)
+        engine = FlowerEngine(self.grid, roster, timeout=self._settings.run.timeout)
+        if names:
+            engine.wait(self._settings.flower.wait)
+        return engine
+
+    @contextmanager
+    def _engine(self, manifest: Manifest, components: Components) -> Iterator[Engine]:
+        engine = FlowerEngine(self.grid, self._roster, timeout=self._settings.run.timeout)
+        try:
+            engine.wait(self._settings.flower.wait, components.services)
+            yield engine
+        finally:
+            self.engine_facts = engine.facts()
+            engine.close()
+
+
+def check_deployable(settings: Settings, roster: Roster) -> None:
+    """Refuse what cannot work with those who take part, before anything is sent."""
+    clients, asked = len(roster.clients), settings.partition_options().get("clients")
+    if settings.data.name != OWN_ROWS and asked != clients:
+        raise ConfigError(
+            f"the roster names {clients} clients, and the rows are divided among {asked}: set [partition] "
+            f"clients = {clients}, or data = '{OWN_ROWS}' if every site brings its own"
+        )
+    settings.check_compatibility(clients)
+    for part in (settings.build_method(), settings.build_protection()):
+        if missing := {*part.services} - roster.services.keys():
+            raise ConfigError(
+                f"{part.name} needs a {min(missing)}, and the roster names none under [services]: add a "
+                "member of that name with `tacit federation add-site`, or choose another"
+            )
+
+
+def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
+    """Return the roster in the order of the rows' holders: floats are added in party order."""
+    if odd := sorted({*names} ^ roster.clients.keys()):
+        raise ConfigError(
+            f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
+            f"an experiment both are the same, and {odd[0]} is not"
+        )
+    return replace(roster, clients={name: roster.clients[name] for name in names})
 
 
 @contextmanager
-def leading(settings: Settings, environment: Mapping[str, str]) -> Iterator[DeployedFederation]:
+def leading(settings: Settings) -> Iterator[DeployedFederation]:
     """Lead a run of these settings at the running SuperLink, within the block."""
     check_flower()
     settings.check()
     check_sinks(settings.run.sinks)
     coordinator = SiteFolder(settings.flower.coordinator)
-    provisioned = coordinator.path.absolute().parent / "flower"
-    if "FLWR_HOME" not in environment and provisioned.is_dir():
-        environment = {**environment, "FLWR_HOME": str(provisioned)}
     coordinator.secret  # noqa: B018  # locked, it could greet nobody
     # What nobody could learn from is refused here, before anything is sent.
     federation = DeployedFederation(settings, coordinator)
-    connection = read_connection(settings.flower.superlink, environment)
-    probe(connection)
     from tacit.deploy.control import Control
 
-    with Control(connection) as control, control.run(encode_settings(settings)) as federation.grid:
+    home = coordinator.path.absolute().parent / "flower"  # as `tacit federation init` makes them
+    with Control(home) as control, control.run(encode_settings(settings)) as federation.grid:
         yield federation
 
 
-def launch(
-    settings: Settings,
-    *subscribers: Subscriber,
-    environment: Mapping[str, str] = os.environ,
-    resume: Checkpoint | None = None,
-) -> Finished:
-    """Run a job on the Flower federation that the settings name.
+def launch(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | None = None) -> Finished:
+    """Run a job on the Flower federation that the settings name, on the SuperLink's machine.
 
-    It runs on the SuperLink's machine, and writes the same run folder as on the embedded engine.
-
-    Subscribers get every event. The environment's ``FLWR_HOME`` says where the SuperLink's connection is
-    written; else it is beside the coordinator's folder. ``resume`` is a run of these settings that was
-    stopped: it goes on in its own folder.
+    It writes the same run folder as on the embedded engine. Subscribers get every event. ``resume`` is a run
+    of these settings that was stopped: it goes on in its own folder.
     """
-    with leading(settings, environment) as federation:
+    with leading(settings) as federation:
         return execute(settings, *subscribers, federation=federation, resume=resume)
 
 
-def tune(
-    settings: Settings, space: Space, environment: Mapping[str, str] = os.environ, **search: Any
-) -> dict[str, Any]:
+def tune(settings: Settings, space: Space, **search: Any) -> dict[str, Any]:
     """Search settings of a method on the Flower federation; see :func:`tacit.runs.tune.tune`.
 
     Each trial is a run of its own to the sites, which accept it or not by their policy.
     """
-    with leading(keeping_aside(settings), environment) as federation:
+    with leading(keeping_aside(settings)) as federation:
         return search_settings(settings, space, federation=federation, **search)
 
 

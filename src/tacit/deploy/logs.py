@@ -12,7 +12,6 @@ from typing import TextIO
 from tacit.core.errors import TacitError
 from tacit.engines.audit import AuditLog, now
 
-NAMES = ("superlink.log", "supernode.log")
 LOOK = 0.5  # seconds between looks
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 LEVEL = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:?\s*")
@@ -22,21 +21,14 @@ LEVEL = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:?\s*")
 def json_lines(folder: Path, to: TextIO) -> Iterator[None]:
     """Write what is added to the folder's logs within the block, each entry as one JSON object on a line."""
     log, over = AuditLog(folder), Event()
-    places = {name: path.stat().st_size if (path := folder / name).is_file() else 0 for name in NAMES}
+    program = "superlink" if (folder / "federation.json").is_file() else "supernode"
     last = max((record["number"] for record in log.records()), default=0) if log.path.is_file() else 0
 
     def write_new() -> None:
         nonlocal last
-        for name in NAMES:
-            if (folder / name).is_file():
-                with (folder / name).open("rb") as file:
-                    if file.seek(0, os.SEEK_END) < places[name]:
-                        places[name] = 0  # it was rotated
-                    file.seek(places[name])
-                    whole = file.read().rpartition(b"\n")[0]
-                places[name] += len(whole) + bool(whole)
-                for line in whole.decode(errors="replace").splitlines():
-                    write(_entry(name.removesuffix(".log"), line))
+        while (line := added.readline()).endswith(b"\n"):
+            write(_entry(program, line.decode(errors="replace").rstrip()))
+        added.seek(-len(line), os.SEEK_CUR)  # what is not whole yet
         with suppress(TacitError):  # of a log that cannot be read, health and doctor tell
             for record in log.records(last) if log.path.is_file() else ():
                 last = record["number"]
@@ -50,22 +42,18 @@ def json_lines(folder: Path, to: TextIO) -> Iterator[None]:
         while not over.wait(LOOK):
             write_new()
 
-    thread = Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        write_new()
+    with (folder / f"{program}.log").open("a+b") as added:
+        thread = Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            write_new()
 
 
 def _entry(program: str, line: str) -> dict[str, object]:
-    """Return a line of a log as an object.
-
-    >>> {**_entry("superlink", "\\x1b[92mINFO \\x1b[0m:      Starting"), "at": ""}
-    {'at': '', 'level': 'info', 'program': 'superlink', 'text': 'Starting'}
-    """
     text = COLOURS.sub("", line)
     level = found[1].lower() if (found := LEVEL.match(text)) else "info"
     return {"at": now(), "level": level, "program": program, "text": LEVEL.sub("", text)}

@@ -7,16 +7,14 @@ messages. The node itself touches no rows, and that process no network.
 """
 
 import logging
-import os
 import select
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -62,7 +60,7 @@ from tacit.core.errors import ConfigError, MessageError, TacitError, Unavailable
 from tacit.deploy.answer import refusal
 from tacit.engines.audit import AuditLog
 from tacit.engines.flower import GRACE, KIND, pack, pause, unpack
-from tacit.engines.frames import read_frames, write_frames
+from tacit.engines.frames import WorkerProcess, read_frames, write_frames
 
 log = logging.getLogger("tacit.node")
 
@@ -108,26 +106,19 @@ def take(pull: Any, confirm: Any, tree: ObjectTree, node: NodeNumber, run: int) 
 class Worker:
     """The process that performs a site's steps; one that ended is started anew."""
 
-    def __init__(self, site: Path, environment: Mapping[str, str]) -> None:
-        self._words = [sys.executable, "-m", "tacit.deploy.worker", str(site)]
-        self._environment = environment
+    def __init__(self, site: Path) -> None:
+        self._site = site
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self._words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,  # Ctrl-C is the node's affair, which then ends it
-        )
+        self._worker = WorkerProcess("tacit.deploy.worker", str(self._site))
 
     def perform(self, settings: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
         """Let the process answer; a step at which it ended, or that it cannot leave, has failed."""
-        asks, replies = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
+        replies = self._worker.replies
         found: list[bytes] | None = None
         with suppress(BrokenPipeError):
-            write_frames(asks, [settings.encode(), call, job, repr(timeout or 0.0).encode()])
+            write_frames(self._worker.asks, [settings.encode(), call, job, repr(timeout or 0.0).encode()])
             late = None if timeout is None else timeout + GRACE / 2
             if select.select([replies], [], [], late)[0]:
                 found = read_frames(replies)
@@ -139,11 +130,11 @@ class Worker:
 
     def close(self) -> None:
         """End the process; what it had not committed did not happen."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
+        self._worker.process.kill()
+        self._worker.process.wait()
+        for stream in (self._worker.asks, self._worker.replies):
             with suppress(BrokenPipeError):
-                cast(BinaryIO, stream).close()
+                stream.close()
 
 
 class Node:
@@ -282,8 +273,7 @@ def serve_node(
     """Let a site answer its SuperLink until this process is ended; say when it is connected."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each look
     node = Node(address, certificate, key)
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    worker = Worker(site, {**os.environ, **single})
+    worker = Worker(site)
     try:
         node.serve(worker.perform, ready, AuditLog(site))
     finally:

@@ -9,64 +9,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TextIO
 
 from tacit.core.errors import ConfigError, UnavailableError
-from tacit.deploy.bundles import FACTS
 from tacit.deploy.certificates import HOST
-from tacit.deploy.connection import Connection, probe, read_connection, write_connection
+from tacit.deploy.connection import Access, Connection, probe
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, SUPERLINK, environment_of, listens, start, stop
+from tacit.deploy.processes import QUIET, START, SUPERLINK, environment_of, listens, start, stop, wait_for
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
 from tacit.engines.sitefolder import SiteFolder
 
-START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 PID = "tacit.pid"  # of the command that runs here
+UNIT = Path(__file__).with_name("unit.service")
 Tell = Callable[[str], None]
-
-UNIT = """[Unit]
-Description=Tacit, {what}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-User={user}
-ExecStart={command}
-Restart=on-failure
-RestartSec=5
-ReadWritePaths={folder}
-UMask=0077
-CapabilityBoundingSet=
-LockPersonality=yes
-NoNewPrivileges=yes
-PrivateDevices=yes
-PrivateTmp=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHome=read-only
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-ProtectSystem=strict
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 def unit(what: str, words: list[str], folder: Path) -> str:
@@ -77,15 +38,11 @@ def unit(what: str, words: list[str], folder: Path) -> str:
 
     command = " ".join(map(quote, [str(Path(sys.executable).with_name("tacit")), *words]))
     path, user = quote(str(folder.absolute())), folder.owner() if folder.exists() else "tacit"
-    return UNIT.format(what=what, user=user, command=command, folder=path).replace("%", "%%")
+    return UNIT.read_text().format(what=what, user=user, command=command, folder=path).replace("%", "%%")
 
 
 def bind_address(host: str) -> str:
-    """Return where to listen for a host that others know by that name.
-
-    >>> bind_address("10.0.0.5"), bind_address("tacit.example.org")
-    ('10.0.0.5', '0.0.0.0')
-    """
+    """Return where to listen for a host that others know by that name."""
     try:
         return str(ip_address(host))
     except ValueError:
@@ -96,18 +53,17 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     """Run the SuperLink of a federation, with its nodes registered, until it is stopped."""
     check_flower()
     operator, path = Operator(path), path.absolute()
-    environment, host = environment_of(path / "flower"), bind or bind_address(operator.host)
-    if listens(operator.port, HOST if host == "0.0.0.0" else host):
-        raise UnavailableError(
-            f"port {operator.port} of {host} is taken: is the coordinator running already?"
-        )
+    link, environment = operator.link, environment_of(path / "flower")
+    host = bind or bind_address(link.host)
+    here = HOST if host == "0.0.0.0" else host
+    if listens(link.port, here):
+        raise UnavailableError(f"port {link.port} of {host} is taken: is the coordinator running already?")
     with (path / "superlink.log").open("ab") as log:
-        here = HOST if host == "0.0.0.0" else host
-        control = write_connection(path / "flower", LINK).port
-        process = start(SUPERLINK, [path, host, operator.port, control], environment, path, log)
-        with _Running(path, [process]):
-            ready = lambda: listens(operator.port, here) and listens(control)  # noqa: E731
-            _wait(process, ready, path / "superlink.log")
+        control = Access.renew(path / "flower").port
+        process = start(SUPERLINK, [path, host, link.port], environment, path, log)
+        with _running(path, [process]):
+            ready = lambda: listens(link.port, here) and listens(control)  # noqa: E731
+            wait_for(ready, {path / "superlink.log": process})
             names = register_nodes(operator)
             tell(f"SuperLink at {operator.state.address}; registered: {', '.join(names) or 'no site yet'}")
             process.wait()
@@ -126,7 +82,7 @@ def serve_site(folder: Path, tell: Tell) -> None:
     logging.basicConfig(
         filename=folder / "supernode.log", level=logging.INFO, format="%(asctime)s %(message)s"
     )
-    with _Running(folder, []):
+    with _running(folder):
         ready = f"{site.name} answers the SuperLink at {connection.address}"
         serve_node(connection.address, folder / "ca.crt", folder / "node", folder, lambda: tell(ready))
 
@@ -134,30 +90,26 @@ def serve_site(folder: Path, tell: Tell) -> None:
 def connection_of(folder: Path) -> Connection:
     """Return the way to the SuperLink that a site's bundle names."""
     try:
-        host, _, port = str(json.loads((folder / FACTS).read_text())["address"]).rpartition(":")
-        return Connection("bundle", host.strip("[]"), int(port), folder / "ca.crt", folder / FACTS)
+        address = str(json.loads((folder / LINK).read_text())["address"])
+        return Connection.at(address, folder / "ca.crt", folder / LINK)
     except (OSError, ValueError, KeyError):
         raise ConfigError(f"{folder} has no address: make it with `tacit site join BUNDLE`") from None
 
 
-class _Running:
-    """A block in which processes run; it ends them, also if this process is told to end."""
-
-    def __init__(self, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
-        self._file, self._processes = folder / PID, processes
-
-    def __enter__(self) -> None:
-        self._lock = self._file.open("a")  # held until this process ends, however it does
-        if not _locks(self._lock):
-            self._lock.close()
-            raise UnavailableError(f"something runs from {self._file.parent} already: stop it first")
-        self._file.write_text(str(os.getpid()))
+@contextmanager
+def _running(folder: Path, processes: Sequence[subprocess.Popen[bytes]] = ()) -> Iterator[None]:
+    """Run the block as the one command of a folder, and end its processes, also if this one is to end."""
+    path = folder / PID
+    with path.open("a") as lock:  # held until this process ends, however it does
+        if not _locks(lock):
+            raise UnavailableError(f"something runs from {folder} already: stop it first")
+        path.write_text(str(os.getpid()))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-
-    def __exit__(self, *_: object) -> None:
-        stop(self._processes)
-        self._file.unlink(missing_ok=True)
-        self._lock.close()
+        try:
+            yield
+        finally:
+            stop(processes)
+            path.unlink(missing_ok=True)
 
 
 def _locks(file: TextIO) -> bool:
@@ -168,57 +120,36 @@ def _locks(file: TextIO) -> bool:
     return False
 
 
-def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
-    until = time.monotonic() + START
-    while not ready():
-        if process.poll() is not None or time.monotonic() > until:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-4:]
-            raise UnavailableError(f"Flower did not start: {' / '.join(map(str.strip, lines))}; see {log}")
-        time.sleep(0.2)
-
-
-@contextmanager
-def _control(operator: Operator) -> Iterator[Any]:
-    """Ask the running SuperLink of a federation."""
-    from tacit.deploy.control import Control
-
-    home = operator.path.absolute() / "flower"
-    known = (home / "config.toml").is_file()  # which the first start writes
-    connection = read_connection(LINK, {"FLWR_HOME": str(home)}) if known else None
-    if connection is None or not listens(connection.port, connection.host):
-        raise UnavailableError(f"no SuperLink of {operator.state.address} runs here: start the coordinator")
-    with Control(connection) as control:
-        yield control
-
-
 def register_nodes(operator: Operator) -> list[str]:
     """Let the SuperLink know the nodes of all sites, and forget those of revoked ones; return the names."""
+    from tacit.deploy.control import Control
+
     members = operator.state.members
-    with _control(operator) as control:
+    with Control(operator.path / "flower") as control:
         known = control.nodes()
         for name, member in members.items():
             if member.active and member.number not in known:
                 member.number = control.register(name, member.node)
             elif not member.active and member.number in known:
                 control.unregister(member.number)
-    operator.save()
+    operator.save_state()
     return [name for name, member in members.items() if member.active]
 
 
 def status(path: Path) -> dict[str, Any]:
     """Return who takes part, who is connected since when, and what sites told of their rows and policy."""
+    from tacit.deploy.control import Control
+
     operator = Operator(path)
     try:
-        with _control(operator) as control:
+        with Control(path / "flower") as control:
             nodes, running = control.nodes(), True
     except UnavailableError:
         nodes, running = {}, False
     rows, told = list[dict[str, Any]](), told_by_sites(AuditLog(path))
     for name, member in operator.state.members.items():
-        node = nodes.get(member.number, {})
-        state = (
-            "revoked" if not member.active else node.get("status", "not registered" if running else "unknown")
-        )
+        node, absent = nodes.get(member.number, {}), "not registered" if running else "unknown"
+        state = node.get("status", absent) if member.active else "revoked"
         since = node.get("online-at") if state == "online" else None
         known = {"schema": None, "policy": None, "told": None, **told.get(name, {})}
         rows.append({"site": name, "state": state, "since": since, "identity": member.identity[:16], **known})

@@ -8,13 +8,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tacit.core.errors import UnavailableError
+from tacit.core.parallel import SINGLE
 from tacit.deploy.certificates import HOST
 
+START = 120.0  # seconds for a SuperLink or a SuperNode to answer
 FAREWELL = 10.0  # seconds between asking a process to end and ending it
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 SUPERLINK, NODE = "tacit.deploy.superlink", "tacit.deploy.node"
@@ -23,8 +26,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 def environment_of(home: Path) -> dict[str, str]:
     """Return the environment of programs that use Flower; ``home`` has its configuration."""
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **QUIET, **single, "FLWR_HOME": str(home)}
+    return {**os.environ, **QUIET, **SINGLE, "FLWR_HOME": str(home)}
 
 
 def start(
@@ -32,14 +34,14 @@ def start(
     words: Iterable[object],
     environment: Mapping[str, str],
     folder: Path,
-    log: BinaryIO | int | None,
+    log: BinaryIO,
 ) -> subprocess.Popen[bytes]:
     """Start one of the programs, which ends with this process."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=log,
-        stderr=subprocess.STDOUT if log is not None else None,
+        stderr=subprocess.STDOUT,
         env=environment,
         cwd=folder,
         start_new_session=True,  # a group of its own, which is ended as a whole
@@ -61,6 +63,18 @@ def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
+def wait_for(ready: Callable[[], bool], running: Mapping[Path, subprocess.Popen[bytes]]) -> None:
+    """Wait for something that processes make true, each with its log; one that ended is an error."""
+    until = time.monotonic() + START
+    while not ready():
+        ended = [log for log, process in running.items() if process.poll() is not None]
+        if ended or time.monotonic() > until:
+            log = [*ended, *running][0]
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-4:]
+            raise UnavailableError(f"Flower did not start: {' / '.join(map(str.strip, lines))}; see {log}")
+        time.sleep(0.1)
+
+
 def _die_with_parent() -> None:
     """Ask Linux to end this process if the one that started it is killed, and can stop nothing any more."""
     ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
@@ -69,17 +83,6 @@ def _die_with_parent() -> None:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def processes_of(home: Path) -> list[int]:
-    """Find the processes with that home of Flower's in their environment, where there is /proc."""
-    word, found = f"FLWR_HOME={home}".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        # Others' processes cannot be read, and some end meanwhile.
-        with suppress(OSError):
-            if word in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid():
-                found.append(int(process.name))
-    return found
 
 
 def free_port() -> int:

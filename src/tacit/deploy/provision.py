@@ -5,38 +5,43 @@ key, ``federation.json`` (address, members, revision of the roster), ``roster.js
 ``bundles/``, and Flower's own home in ``flower/``.
 """
 
+import json
 import re
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, ProtectionError, nearest
+from tacit.core.errors import ConfigError, nearest
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
 from tacit.deploy.bundles import (
-    FACTS,
     FORMAT,
     KEYS,
+    Bundle,
     Request,
     read_bundle,
     read_request,
     read_roster,
     read_small,
     sign_roster,
-    write_bundle,
 )
 from tacit.deploy.certificates import write_certificates, write_node_key, write_server
+from tacit.deploy.connection import Connection
 from tacit.deploy.records import user
 from tacit.engines.audit import AuditLog
+from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.runs.folder import cannot_write
 from tacit.runs.keys import toml
 
 ADDRESS = "127.0.0.1:8000"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-LINK = "tacit"  # of the connection in Flower's configuration
+LINK = "bundle.json"  # in a site's folder: the SuperLink's address
+SERVICES = ("key-server", "main-server")  # members of these names are services: they bring no rows
 
 
 class Member(msgspec.Struct):
@@ -81,45 +86,39 @@ class Operator:
     def roster(self) -> Roster:
         """Who takes part now."""
         active = {name: each for name, each in self.state.members.items() if each.active}
+        services = {name: active.pop(name).identity for name in SERVICES if name in active}
         identities = {name: each.identity for name, each in active.items()}
-        return Roster(self.coordinator.identity, identities, {}, {n: e.exchange for n, e in active.items()})
+        exchanges = {name: each.exchange for name, each in active.items()}
+        return Roster(self.coordinator.identity, identities, services, exchanges)
 
     @property
-    def host(self) -> str:
-        """Host of the SuperLink's address."""
-        return self.state.address.rpartition(":")[0].strip("[]")
+    def link(self) -> Connection:
+        """The way by which sites reach the SuperLink."""
+        return Connection.at(self.state.address, self.path / "ca.crt", self.path / "federation.json")
 
-    @property
-    def port(self) -> int:
-        """Port of the SuperLink's address."""
-        return int(self.state.address.rpartition(":")[2])
+    def save_state(self) -> None:
+        """Write the members, for this operator's own commands."""
+        write_private(self.path / "federation.json", msgspec.json.encode(self.state))
 
     def save(self) -> None:
         """Write who takes part, for the coordinator and, signed, for the sites."""
-        roster, secret = self.roster, self.coordinator.secret
-        AuditLog(self.path).add("roster", who=user(), revision=self.state.revision, sites=[*roster.clients])
+        roster, revision = self.roster, self.state.revision
+        AuditLog(self.path).add("roster", who=user(), revision=revision, sites=[*roster.clients])
         (self.path / COORDINATOR / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
-        (self.path / "roster.json").write_bytes(sign_roster(roster, self.state.revision, secret))
-        write_private(self.path / "federation.json", msgspec.json.encode(self.state))
+        signed = sign_roster(roster, revision, self.coordinator.secret)
+        (self.path / "roster.json").write_bytes(signed)
+        self.save_state()
         for path in (self.path / "bundles").glob("*.bundle"):  # who has not joined yet gets the newest
-            _, files = read_bundle(path)
-            write_bundle(path, {**files, **self._roster_files()})
-
-    def _roster_files(self) -> dict[str, bytes]:
-        signed = (self.path / "roster.json").read_bytes()
-        return {"roster.toml": self.roster.to_toml().encode(), "roster.json": signed}
+            write_private(
+                path, msgspec.json.encode(msgspec.structs.replace(read_bundle(path), roster=signed))
+            )
 
     def write_bundle(self, name: str, keys: dict[str, bytes] | None = None) -> Path:
         """Write the bundle of a site; with its keys, if they were made here."""
-        facts = {"format": FORMAT, "name": name, "address": self.state.address}
-        facts["coordinator"] = self.coordinator.identity
-        files = {
-            FACTS: msgspec.json.encode(facts),
-            "ca.crt": (self.path / "ca.crt").read_bytes(),
-            **self._roster_files(),
-        }
-        target = self.path / "bundles" / f"{name}.bundle"
-        write_bundle(target, {**files, **(keys or {})})
+        certificate, roster = ((self.path / file).read_bytes() for file in ("ca.crt", "roster.json"))
+        identity, target = self.coordinator.identity, self.path / "bundles" / f"{name}.bundle"
+        bundle = Bundle(name, self.state.address, identity, certificate, roster, keys or {})
+        write_private(target, msgspec.json.encode(bundle))
         return target
 
 
@@ -131,12 +130,12 @@ def check_name(name: str) -> str:
 
 
 def _make_member(path: Path, name: str) -> tuple[Member, dict[str, bytes]]:
-    """Make a site's keys in a folder of their own; return their public halves, and all files."""
+    """Make a site's folder with keys of its own; return their public halves, and all files."""
     unlock = new_unlock().encode()
     site = SiteFolder.create(path, SiteSettings(name, unlock="unlock"), Secret(unlock))
     write_private(path / "unlock", unlock)
     public = write_node_key(path / "node")
-    files = {each: (path / each).read_bytes() for each in ("secret.key", "unlock", "node", "node.pub")}
+    files = {each: (path / each).read_bytes() for each in KEYS}
     return Member(site.identity, site.exchange, public.read_text(encoding="utf-8").strip()), files
 
 
@@ -168,7 +167,7 @@ def init(
             write_certificates(path, host.strip("[]"))
         unlock = new_unlock().encode()
         write_private(path / "coordinator.unlock", unlock)
-        settings = SiteSettings(COORDINATOR, unlock=str((path / "coordinator.unlock").absolute()))
+        settings = SiteSettings(COORDINATOR, unlock="../coordinator.unlock")
         SiteFolder.create(path / COORDINATOR, settings, Secret(unlock))
         write_private(path / "federation.json", msgspec.json.encode(State(address, {})))
         first = {"data": {"name": "sites", "holdout": 0.2}, "method": {"name": "fedheonn"}}
@@ -181,7 +180,7 @@ def init(
 def run_tables(path: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run on this federation: its own SuperLink, and rows of the sites."""
     run = {"engine": "flower", "out": str((path / "runs").absolute()), **tables.get("run", {})}
-    flower = {"superlink": LINK, "coordinator": str((path / COORDINATOR).absolute())}
+    flower = {"coordinator": str((path / COORDINATOR).absolute())}
     data = {"name": "sites", **tables.get("data", {})}
     return {**tables, "data": data, "run": run, "flower": {**flower, **tables.get("flower", {})}}
 
@@ -193,20 +192,13 @@ def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = 
     for request in map(read_request, requests):
         added[check_name(request.name)] = Member(request.identity, request.exchange, request.node)
     for name in names:
-        folder = path / "bundles" / f".{check_name(name)}"
-        try:
-            added[name], made[name] = _make_member(folder, name)
-        finally:
-            for file in folder.glob("*") if folder.is_dir() else ():
-                file.unlink()
-            if folder.is_dir():
-                folder.rmdir()
+        with tempfile.TemporaryDirectory(dir=path / "bundles") as work:
+            added[name], made[name] = _make_member(Path(work, check_name(name)), name)
     for name, member in added.items():
         if name in known:
             raise ConfigError(f"there is a site '{name}' already: revoke it first, or choose another name")
-        alike = [other for other, each in known.items() if member.identity == each.identity]
-        alike += [other for other, each in known.items() if member.node == each.node]
-        if alike:
+        keys = member.identity, member.node
+        if alike := [other for other, each in known.items() if each.identity in keys or each.node in keys]:
             raise ConfigError(f"'{name}' has the keys of '{alike[0]}': each site needs keys of its own")
         known[name] = member
     operator.state.revision += bool(added)
@@ -234,7 +226,7 @@ def rotate(path: Path) -> dict[str, Any]:
     operator = Operator(path)
     if not (path / "ca.key").is_file():
         raise ConfigError(f"{path} has no ca.key, its authority is another's: get a new certificate there")
-    write_server(path, operator.host)
+    write_server(path, operator.link.host)
     return {"certificate": str(path / "server.pem")}
 
 
@@ -252,29 +244,32 @@ def request(folder: Path, name: str) -> Path:
     return path
 
 
-def join(bundle: Path, folder: Path | None, settings: SiteSettings) -> SiteFolder:
+def join(
+    bundle: Path, folder: Path | None, settings: SiteSettings, policy: Policy | None = None
+) -> SiteFolder:
     """Make a site's folder of a bundle, or complete the one that the request came from; add its rows."""
-    facts, files = read_bundle(bundle)
-    path, keys = folder or Path(check_name(facts["name"])), files.keys() & {*KEYS}
+    found = read_bundle(bundle)
+    path = folder or Path(check_name(found.name))
     own = (path / "secret.key").is_file()
-    if own and keys:
+    if own and found.keys:
         raise ConfigError(f"{path} has keys, and {bundle} brings others: choose another folder with --folder")
-    if not own and keys != {*KEYS}:
+    if not own and found.keys.keys() != {*KEYS}:
         raise ConfigError(f"{bundle} has no keys, as the site made its own: name its folder with --folder")
-    if read_roster(files["roster.json"], facts["coordinator"])[0].to_toml().encode() != files["roster.toml"]:
-        raise ProtectionError(f"the roster of {bundle} is not the one that its coordinator signed")
+    roster, _ = read_roster(found.roster, found.coordinator)
     if (path / "roster.toml").is_file():
         raise ConfigError(f"{path} has joined already: take over a newer roster with `tacit site update`")
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name, content in files.items():
+        named = replace(settings, name=found.name, unlock="unlock")
+        texts = {"site.toml": SiteFolder.text_of(named, policy), "roster.toml": roster.to_toml()}
+        texts[LINK] = json.dumps({"address": found.address})
+        files = {"ca.crt": found.certificate, "roster.json": found.roster, **found.keys}
+        for name, content in {**files, **{name: text.encode() for name, text in texts.items()}}.items():
             write_private(path / name, content)
-        named = SiteSettings(**{**vars(settings), "name": facts["name"], "unlock": "unlock"})
-        write_private(path / "site.toml", SiteFolder.text_of(named).encode())
     except OSError as error:
         raise cannot_write(path, error) from None
     site = SiteFolder(path)
-    if site.roster.clients.get(site.name) != site.identity:
+    if {**roster.clients, **roster.services}.get(site.name) != site.identity:
         raise ConfigError(f"the roster of {bundle} has another identity for '{site.name}': it is another's")
     return site
 

@@ -1,43 +1,15 @@
-"""What a site's owner does there: make its folder, and take out the model that it has learnt."""
-
-import os
-from pathlib import Path
+"""What a site's owner takes out of its folder: the model that it has learnt."""
 
 from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.core.fields import strip_prefix
 from tacit.core.manifest import Manifest
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.secret import Secret
 from tacit.core.shared import Shared
 from tacit.core.standing_client import MODEL
-from tacit.data.files import absolute, load
 from tacit.engines.assembly import assemble
-from tacit.engines.sitefolder import UNLOCK, SiteFolder, SiteSettings, new_unlock, write_private
+from tacit.engines.sitefolder import SiteFolder
 from tacit.methods.base import Model
-from tacit.runs.folder import cannot_write
-
-
-def new_site(path: Path, settings: SiteSettings) -> SiteFolder:
-    """Make a site's folder with a secret of its own.
-
-    If the environment holds no key to lock it with, one is made and written beside the folder, readable by
-    its owner only.
-    """
-    if path.exists():
-        raise ConfigError(f"{path} is there already: choose another folder")
-    if settings.data is not None:
-        load(settings.data, **settings.choices())
-        settings = SiteSettings(**{**vars(settings), "data": absolute(settings.data)})
-    try:
-        if text := os.environ.get(UNLOCK):
-            return SiteFolder.create(path, settings, Secret(text.strip().encode()))
-        key, file = new_unlock().encode(), path.absolute().with_name(f"{path.name}.unlock")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(file, key)
-        return SiteFolder.create(path, SiteSettings(**{**vars(settings), "unlock": str(file)}), Secret(key))
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:

@@ -22,13 +22,7 @@ from tacit.engines.sitefolder import SiteFolder
 
 CHANGE = "client.change_contribution"
 STANDING = (CHANGE, "client.open_standing_total")  # steps of standing federations alone
-SENT = (
-    LEDGER,
-    OPENED,
-    "opened/",
-    "tagged/",
-    "standing/tagged/",
-)  # in a state: more than enrolment
+SENT = (LEDGER, OPENED, "opened/", "tagged/", "standing/tagged/")  # in a state: more than enrolment
 
 
 def may_enrol(party: Party, message: Message) -> bool:

@@ -1,10 +1,10 @@
-"""The SuperLink as Tacit runs it: ``python -m tacit.deploy.superlink FOLDER HOST PORT CONTROL_PORT``.
+"""The SuperLink as Tacit runs it: ``python -m tacit.deploy.superlink FOLDER HOST PORT``.
 
 Flower serves sites, operators and apps at one port, and asks operators for no credential. Here sites reach
 the Fleet API at HOST and PORT, over TLS and with registered node keys, and nothing else is there. What starts
-runs, registers nodes and speaks for a run is at CONTROL_PORT of this machine alone, and asks for the token in
-``flower/control.token``. No executor runs beside it, so that nothing of an app is ever installed or imported:
-the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
+runs, registers nodes and speaks for a run is at a port of this machine alone, and asks for a token: both are
+in ``flower/control.json``. No executor runs beside it, so that nothing of an app is ever installed or
+imported: the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
 from tacit.deploy.certificates import HOST
-from tacit.deploy.connection import TOKEN
+from tacit.deploy.connection import Access
 
 FLEET = "/v1/fleet/"
 LARGEST = 16 << 20  # bytes of a request, which Flower reads before it asks who sends it; pieces have 5 MiB
@@ -72,24 +72,23 @@ class FleetOnly:
             await send({"type": "websocket.close", "code": 1000})
 
 
-def configuration(folder: Path, host: str, port: int) -> SuperLinkLifespanConfig:
+def configuration(folder: Path, host: str, port: int, token: str) -> SuperLinkLifespanConfig:
     """Return Flower's configuration of a SuperLink whose certificates and database are in a folder."""
-    token = (folder / "flower" / TOKEN).read_text(encoding="ascii")
     files = [folder / name for name in ("ca.crt", "server.pem", "server.key")]
     authority, certificate, key = (file.read_bytes() for file in files)
+    unused: dict[str, Any] = dict.fromkeys(
+        ("health_server_address", "event_log_plugin", "fleet_event_log_plugin", "artifact_provider")
+    )
     return SuperLinkLifespanConfig(
+        **unused,
         control_address="",
-        health_server_address=None,
         host=host,
         port=port,
         insecure=False,
         certificates=(authority, certificate, key),
         superexec_auth_secret=token.encode(),
         authn_plugin=TokenPlugin(token),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
         enable_event_log=False,
-        artifact_provider=None,
         enable_supernode_auth=True,
         fleet_api_type="grpc-rere",
         fleet_api_address=None,
@@ -103,17 +102,18 @@ def configuration(folder: Path, host: str, port: int) -> SuperLinkLifespanConfig
     )
 
 
-async def serve(folder: Path, host: str, port: int, control: int) -> None:
+async def serve(folder: Path, host: str, port: int) -> None:
     """Serve sites and, at a port of its own, the operator, until a signal."""
-    config = configuration(folder, host, port)
+    access = Access.read(folder / "flower")
+    config = configuration(folder, host, port, access.token)
     app = create_app(config, SuperLinkLifespan)
     usual: dict[str, Any] = {"log_config": get_uvicorn_log_config(logging.INFO)}
     tls: dict[str, Any] = {"ssl_certfile": config.ssl_certfile, "ssl_keyfile": config.ssl_keyfile}
     sites = uvicorn.Config(FleetOnly(app), host=host, port=port, lifespan="off", **tls, **usual)
-    operator = uvicorn.Config(app, host=HOST, port=control, **usual)
+    operator = uvicorn.Config(app, host=HOST, port=access.port, **usual)
     # The first ends when the second has passed the signal on.
     await asyncio.gather(uvicorn.Server(sites).serve(), uvicorn.Server(operator).serve())
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -32,18 +32,7 @@ class End(NamedTuple):
 
 
 class AuditLog:
-    """The log in a folder, made with the first record; an operator's is in the coordinator's folder.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     log = AuditLog(Path(folder))
-    ...     log.add("answered", run="run-1", step="client.enrol")
-    ...     log.add("refused", run="run-2", reason="protection = plain")
-    ...     [record["event"] for record in log.records()], log.verify().number
-    (['answered', 'refused'], 2)
-    """
+    """The log in a folder, made with the first record; an operator's is in the coordinator's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / COORDINATOR if (folder / "federation.json").is_file() else folder

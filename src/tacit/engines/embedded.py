@@ -5,15 +5,13 @@ parties of a wave is encoded once, and decoded once per process. Replies come ba
 whatever the number of workers, so that one seed gives one model.
 """
 
-import os
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, groupby
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from tacit.core.errors import ConfigError, MessageError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.parallel import cpu_seconds
 from tacit.engines.assembly import assemble as assemble_installed
-from tacit.engines.frames import read_frames, write_frames
+from tacit.engines.frames import WorkerProcess, read_frames, write_frames
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import Sites
 
@@ -142,16 +140,8 @@ class _Worker:
     """One worker process; a thread of its own writes asks to it and reads the replies, batch after batch."""
 
     def __init__(self) -> None:
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tacit.engines.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **single},
-            start_new_session=True,  # Ctrl-C is the parent's affair, which then ends its workers
-        )
-        self._asks = cast(BinaryIO, self._process.stdin)
-        self._replies = cast(BinaryIO, self._process.stdout)
+        worker = WorkerProcess("tacit.engines.worker")
+        self._process, self._asks, self._replies = worker.process, worker.asks, worker.replies
         self._call: bytes | None = None  # that the process knows
         self._thread = ThreadPoolExecutor(1)
         self._last: Future[Frames] | None = None

@@ -25,7 +25,6 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY ({KEY})
 )
 """
-COLUMNS = "run, unit, noise, sampling, delta, releases, epsilon, written"
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,7 @@ class Spent:
 
 
 class EpsilonLedger:
-    """The account in one file, made with the first charge.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     ledger = EpsilonLedger(Path(folder, "epsilon.db"))
-    ...     ledger.charge("terms", "run-1", Charge("row", 1.0, 0.1, 1e-5, 10, 20))
-    ...     [(spent.run, spent.releases, round(spent.epsilon, 1)) for spent in ledger.list()]
-    [('run-1', 10, 3.6)]
-    """
+    """The account in one file, made with the first charge."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,8 +83,8 @@ class EpsilonLedger:
         if not self.path.exists():
             return []
         with self._connected() as connection:
-            rows = connection.execute(f"SELECT {COLUMNS} FROM spent ORDER BY written DESC, unit")
-            return [Spent(*row) for row in rows]
+            rows = connection.execute("SELECT * FROM spent ORDER BY written DESC, unit")
+            return [Spent(*row) for _, *row in rows]
 
     def total(self, but: str = "") -> float:
         """Return the epsilon of all runs together, but for that of one."""

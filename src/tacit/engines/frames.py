@@ -1,8 +1,13 @@
-"""Frames: how byte strings cross the pipe to a worker process."""
+"""Worker processes of ours, and how byte strings cross the pipes to them."""
 
+import os
 import struct
-from collections.abc import Sequence
-from typing import BinaryIO
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, cast
+
+from tacit.core.parallel import SINGLE
 
 _COUNT = struct.Struct("<I")
 
@@ -15,15 +20,7 @@ def write_frames(stream: BinaryIO, pieces: Sequence[bytes]) -> None:
 
 
 def read_frames(stream: BinaryIO) -> list[bytes] | None:
-    """Read a batch; None if the other end is gone.
-
-    >>> import io
-    >>> pipe = io.BytesIO()
-    >>> write_frames(pipe, [b"one", b"", b"three"])
-    >>> _ = pipe.seek(0)
-    >>> read_frames(pipe), read_frames(pipe)
-    ([b'one', b'', b'three'], None)
-    """
+    """Read a batch; None if the other end is gone."""
     head = stream.read(_COUNT.size)
     if len(head) < _COUNT.size:
         return None
@@ -35,3 +32,27 @@ def read_frames(stream: BinaryIO) -> list[bytes] | None:
     pieces = [stream.read(length) for length in lengths]
     whole = all(len(piece) == length for piece, length in zip(pieces, lengths, strict=True))
     return pieces if whole else None
+
+
+class WorkerProcess:
+    """A process that runs one of our modules, is asked in frames and replies in frames."""
+
+    def __init__(self, module: str, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **SINGLE},
+            start_new_session=True,  # Ctrl-C is the parent's affair, which then ends it
+        )
+        self.asks = cast(BinaryIO, self.process.stdin)
+        self.replies = cast(BinaryIO, self.process.stdout)
+
+
+def serve_frames(answer: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Answer in a worker process, until its parent closes the pipe."""
+    # Whatever a library prints must not end up among the replies.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while (ask := read_frames(sys.stdin.buffer)) is not None:
+        write_frames(replies, answer(ask))

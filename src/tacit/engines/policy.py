@@ -89,7 +89,7 @@ class Policy:
         for word in self.operators:
             if len(word) != IDENTITY or set(word) - set("0123456789abcdef"):
                 raise ConfigError(
-                    f"[accept] operators names '{word}': give identities as `tacit site new` prints them"
+                    f"[accept] operators names '{word}': give identities as `tacit site join --json` does"
                 )
 
     @property

@@ -74,18 +74,7 @@ class SiteSettings(Reading):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who takes part, with the identity that everybody has pinned for each; ``roster.toml``.
-
-    Examples
-    --------
-    >>> roster = Roster("aa", {"north": "bb", "south": "cc"})
-    >>> roster.pinned("north").hex()
-    'bb'
-    >>> roster.pinned("nort")
-    Traceback (most recent call last):
-    ...
-    tacit.core.errors.ConfigError: no identity is pinned for 'nort': did you mean 'north'? Valid: ...
-    """
+    """Who takes part, with the identity that everybody has pinned for each; ``roster.toml``."""
 
     coordinator: str = ""
     clients: Mapping[str, str] = field(default_factory=dict)
@@ -127,8 +116,7 @@ class SiteFolder:
         self.path = Path(path)
         if not (self.path / "site.toml").is_file():
             raise ConfigError(
-                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site new`, or "
-                "see a whole federation at work with `tacit federation demo`"
+                f"{self.path} is no site's folder, it has no site.toml: make one with `tacit site join`"
             )
         tables = _read_toml(self.path / "site.toml")
         accept = tables.pop("accept", {})
@@ -246,10 +234,12 @@ def new_unlock() -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read."""
+    """Write a file that only its owner can read, and return once it is on disk."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)  # also one that was there
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _long_enough(raw: bytes, where: str) -> Secret:

@@ -50,19 +50,6 @@ class PartyStore:
 
     The database is made, readable by its owner only, if it is not there; vaults are encrypted under ``key``,
     32 bytes that are kept elsewhere.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> key = Secret(bytes(32))
-    >>> with TemporaryDirectory() as folder:
-    ...     store = PartyStore(Path(folder, "state.db"), key)
-    ...     with store.step("run-1", Party("a", dict, key)) as party:
-    ...         party.state["seen"] = 1
-    ...         party.vault["key"] = Secret(b"hidden")
-    ...     with store.step("run-1", Party("a", dict, key)) as party:
-    ...         print(party.state["seen"], party.vault)
-    1 Vault(1 secrets, hidden)
     """
 
     def __init__(self, path: Path, key: Secret) -> None:

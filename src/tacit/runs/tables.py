@@ -125,14 +125,11 @@ class FlowerSettings:
 
     Parameters
     ----------
-    superlink : str, optional
-        Name of the SuperLink's connection in Flower's own configuration; else the default one.
     coordinator : str
-        Folder with the coordinator's keys and the roster.
+        Folder with the coordinator's keys and the roster, beside which the SuperLink was started.
     wait : float
         Seconds to wait for sites that are not connected yet.
     """
 
-    superlink: str | None = None
     coordinator: str = "coordinator"
     wait: float = 60.0

@@ -3,12 +3,16 @@
 A contribution and the total it joined are one transaction, so that a process that is killed at any instant
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
 no secret, and no client's vector where the protection hides it. Of every total that was opened, or may have
-been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`). A book that has lost
-something says so when it is opened (:mod:`tacit.standing.chain`).
+been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`).
+
+All of it are facts, each under a name. Every transaction adds a link of what it wrote to a hash chain
+(:mod:`tacit.engines.links`): a book is whole if its links follow one another, and what they say was written
+last is what it holds. One that has lost something says so when it is opened.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import zlib
 from collections import Counter
@@ -21,24 +25,16 @@ import msgspec
 
 from tacit.core.claims import Line as ClaimedLine
 from tacit.core.claims import write_lines
-from tacit.core.errors import ConfigError, TacitError, UnavailableError
+from tacit.core.errors import ConfigError, ProtectionError, TacitError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
-from tacit.engines.links import TABLE as LINKS
-from tacit.standing.chain import Chain
+from tacit.engines.links import TABLE, Links
 from tacit.standing.differencing import Line, Lines
 
-FORMAT = 4
+FORMAT = 5
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
-TABLES = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE contributions (
-    id TEXT PRIMARY KEY, client TEXT NOT NULL, first INTEGER, last INTEGER, present INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE openings (number INTEGER PRIMARY KEY, lines BLOB NOT NULL);
-CREATE TABLE parties (place INTEGER PRIMARY KEY, name TEXT UNIQUE, known INTEGER, protection BLOB NOT NULL);
-"""
+FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 
 
 class Contribution(NamedTuple):
@@ -71,7 +67,9 @@ class Book:
         if new:
             path.touch(0o600)
         self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-        self._chain = Chain(self._base, path)
+        self._head = path.with_suffix(".head")
+        self._links = Links(self._base, self._head)
+        self._written: dict[str, bytes] = {}  # by the present transaction: digests by name
         try:
             if not new:
                 self._check()  # before anything is changed in a file that may be somebody else's
@@ -80,7 +78,7 @@ class Book:
                 self._one(f"PRAGMA {setting}")
             with self.writing():
                 self._check() if not new else self._make()
-                self._chain.check()
+                self._check_whole()
         except BaseException:
             self._base.close()
             raise
@@ -91,8 +89,8 @@ class Book:
             if self.fact("federation"):  # else it is what a start left that was interrupted
                 raise ConfigError(f"{self.path.parent} holds a standing federation already: choose another")
             return
-        for statement in (*TABLES.split(";"), LINKS):
-            self._base.execute(statement)
+        self._base.execute(FACTS)
+        self._base.execute(TABLE)
         self._base.execute(f"PRAGMA application_id = {MARK}")
         self._base.execute(f"PRAGMA user_version = {FORMAT}")
 
@@ -104,6 +102,22 @@ class Book:
             raise ConfigError(
                 f"{self.path} is of format {found}, this release reads {FORMAT}: use the release that made it"
             )
+
+    def _check_whole(self) -> None:
+        """Refuse a book that is not what its links say, or that is behind its head."""
+        last: dict[str, bytes] = {}
+        try:
+            for raw, _ in self._links.read():
+                last |= msgspec.msgpack.decode(raw, type=dict[str, bytes])
+            found = {f"{name}": _digest(raw) for name, raw in self._all("SELECT name, value FROM facts")}
+            if odd := [name for name in {**last, **found} if last.get(name) != found.get(name)]:
+                raise ValueError(f"'{min(odd)}' is not what was written there last")
+        except ValueError as error:
+            raise ProtectionError(
+                f"{self.path} is not whole: {error}. A file was damaged, lost ({self.path.name}-wal?) or put "
+                f"back from an older copy: put a later copy of all files of {self.path.parent} back, or "
+                "start again. What it has forgotten may have been opened, so nothing more is opened from it"
+            ) from None
 
     def check_started(self) -> None:
         """Refuse a book whose federation was never settled."""
@@ -120,11 +134,13 @@ class Book:
         with self._translated():
             try:
                 self._base.execute("BEGIN IMMEDIATE")
-                self._chain.begin()
+                self._written = {}
                 yield
-                self._chain.link()
+                if self._written:
+                    self._links.add(msgspec.msgpack.encode(self._written))
                 self._base.execute("COMMIT")
-                self._chain.keep()
+                if self._written or not self._head.exists():
+                    self._links.keep()
             except BaseException:
                 if self._base.in_transaction:  # some errors have ended it already
                     self._base.execute("ROLLBACK")
@@ -132,7 +148,6 @@ class Book:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate errors of the database for whoever works with the book."""
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
@@ -143,8 +158,7 @@ class Book:
             return self._base.execute(query, values).fetchall()
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
-        rows = self._all(query, values)
-        return rows[0][0] if rows else None
+        return next((row[0] for row in self._all(query, values)), None)
 
     def _failed(self, error: Exception) -> TacitError:
         if "locked" in str(error):
@@ -156,57 +170,58 @@ class Book:
             "room and see to the permissions, or put a copy back"
         )
 
-    # -- facts -------------------------------------------------------------------------------------
+    def _put(self, name: str, raw: bytes) -> None:
+        if not self._base.in_transaction:
+            raise TypeError(f"'{name}' of a book is written within a transaction only")
+        self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, raw))
+        self._written[name] = _digest(raw)
+
+    def _get(self, name: str) -> Any:
+        return self._one("SELECT value FROM facts WHERE name = ?", (name,))
+
+    def _under(self, kind: str) -> list[bytes]:
+        """Return all facts of a kind, in the order of their names."""
+        query = "SELECT value FROM facts WHERE name > ? AND name < ? ORDER BY name"
+        return [raw for (raw,) in self._all(query, (f"{kind}/", f"{kind}0"))]  # 0 comes behind the stroke
 
     def fact(self, name: str) -> Message:
         """Return what was written down under a name; an empty message if nothing was."""
-        raw = self._one("SELECT value FROM facts WHERE name = ?", (name,))
+        raw = self._get(name)
         return Message() if raw is None else Message.decode(raw, DEFAULT_LIMIT)
 
     def note(self, name: str, fields: Mapping[str, Any]) -> None:
         """Write something down under a name, in place of what was there."""
-        row = (name, Message(fields).encode())
-        self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
-        self._chain.wrote("facts", name, [row])
-
-    # -- parties -----------------------------------------------------------------------------------
+        self._put(name, Message(fields).encode())
 
     def parties(self) -> list[EnrolledParty]:
         """Return who has enrolled, in party order."""
-        rows = self._all("SELECT name, known, protection FROM parties ORDER BY place")
-        return [EnrolledParty(*row) for row in rows]
+        raw = self._get("parties")
+        return [] if raw is None else msgspec.msgpack.decode(raw, type=list[EnrolledParty])
 
     def note_parties(self, parties: Iterable[EnrolledParty]) -> None:
         """Write down who has enrolled, and what each was told."""
-        self._base.execute("DELETE FROM parties")
-        query = "INSERT INTO parties (name, known, protection) VALUES (?, ?, ?)"
-        rows = list(parties)
-        self._base.executemany(query, rows)
-        self._chain.wrote("parties", "all", rows)
-
-    # -- contributions -----------------------------------------------------------------------------
+        self._put("parties", msgspec.msgpack.encode(list(parties)))
 
     def contributions(self) -> list[Contribution]:
         """Return all lines, those of withdrawn contributions too."""
-        return [_read(row) for row in self._all("SELECT * FROM contributions ORDER BY id")]
+        return [msgspec.msgpack.decode(raw, type=Contribution) for raw in self._under("contribution")]
 
     def contribution(self, name: str) -> Contribution | None:
         """Return the line of that name, if there is one."""
-        rows = self._all("SELECT * FROM contributions WHERE id = ?", (name,))
-        return _read(rows[0]) if rows else None
+        raw = self._get(f"contribution/{name}")
+        return None if raw is None else msgspec.msgpack.decode(raw, type=Contribution)
 
-    def of(self, client: str) -> list[str]:
-        """Return the names of a client's contributions that are in the total."""
-        rows = self._all("SELECT id FROM contributions WHERE client = ? AND present", (client,))
-        return [name for (name,) in rows]
+    def present(self) -> dict[str, list[str]]:
+        """Return the names of each client's contributions that are in the total."""
+        found: dict[str, list[str]] = {}
+        for line in self.contributions():
+            if line.present:
+                found.setdefault(line.client, []).append(line.id)
+        return found
 
     def enter(self, line: Contribution) -> None:
         """Write a line, or write it anew."""
-        row = (*line[:4], int(line.present))  # as the database gives it back
-        self._base.execute("INSERT OR REPLACE INTO contributions VALUES (?, ?, ?, ?, ?)", row)
-        self._chain.wrote("contributions", line.id, [row])
-
-    # -- what the total claims of itself to the client that opens it --------------------------------
+        self._put(f"contribution/{line.id}", msgspec.msgpack.encode(line))
 
     def claimed_lines(self) -> bytes:
         """Return all contributions that ever joined the total, and how often they joined and left."""
@@ -227,17 +242,14 @@ class Book:
         if counts := self.repeated() + other.repeated() + Counter(both):
             self.note("repeated", {"counts": msgspec.json.encode(counts)})
 
-    # -- openings ----------------------------------------------------------------------------------
-
     @property
     def openings(self) -> int:
         """How many totals were opened, or may have been."""
-        found: int = self._one("SELECT COUNT(*) FROM openings")
-        return found
+        return len(self._under("opening"))
 
     def opened(self) -> list[Lines]:
         """Return what was in each total that was opened, in order."""
-        return [_unpacked(raw) for (raw,) in self._all("SELECT lines FROM openings ORDER BY number")]
+        return [_unpacked(raw) for raw in self._under("opening")]
 
     def total(self, changing: Iterable[Contribution] = ()) -> Lines:
         """Return what is in the total now, or will be once these contributions have joined or left."""
@@ -247,10 +259,9 @@ class Book:
 
     def mark_opening(self, lines: Lines | None = None) -> None:
         """Write down that a total is being opened; the present one, if none is given."""
-        packed = _packed(self.total() if lines is None else lines)
-        if not self._one("SELECT COUNT(*) FROM openings WHERE lines = ?", (packed,)):
-            number = self._base.execute("INSERT INTO openings (lines) VALUES (?)", (packed,)).lastrowid
-            self._chain.wrote("openings", number, [(number, packed)])
+        packed, opened = _packed(self.total() if lines is None else lines), self._under("opening")
+        if packed not in opened:
+            self._put(f"opening/{len(opened):08}", packed)
 
     def announce(self, lines: Lines) -> None:
         """Write down which total is about to open: after a crash nobody knows whether it did."""
@@ -278,6 +289,5 @@ def _unpacked(raw: bytes) -> Lines:
     return frozenset(msgspec.json.decode(zlib.decompress(raw), type=list[Line]))
 
 
-def _read(row: Sequence[Any]) -> Contribution:
-    name, client, first, last, present = row
-    return Contribution(name, client, first, last, bool(present))
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(value)).digest()[:16]

@@ -5,7 +5,7 @@ What a user names becomes lines of the book; what cannot be meant is refused bef
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,11 +124,11 @@ def begin_change(
     """Return a sum of these clients' changes."""
     method = coordinator.components.method
     assert method.standing is not None  # or the federation could not have been started
-    own = coordinator.manifest.stands  # then sites choose their rows
-    jobs = {
-        name: {"id": line.id, "rows": None if own else line.rows, "accepted": book.of(name), "sign": sign}
-        for name, (line, sign) in changes.items()
-    }
+    own, present = coordinator.manifest.stands, book.present()  # sites of their own choose their rows
+    jobs: dict[str, Any] = {}
+    for name, (line, sign) in changes.items():
+        about = {"id": line.id, "rows": None if own else line.rows, "sign": sign}
+        jobs[name] = {**about, "accepted": present.get(name, [])}
     pending = coordinator.begin_sum(
         getattr(method, method.standing[0]),
         tuple(changes),

@@ -7,26 +7,32 @@ alone, under the key that unlocks the coordinator's folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tacit.core.client import Assemble
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
-from tacit.core.party import Party
+from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.party import Party, State, Vault
 from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot, restore, take, take_parties
-from tacit.engines.durable import DurableSites
+from tacit.core.standing_client import LEDGER
 from tacit.engines.embedded import EmbeddedEngine
+from tacit.engines.holdings import Holdings
+from tacit.engines.sitefolder import write_private
+from tacit.engines.sites import Sites
 from tacit.engines.store import PartyStore
 from tacit.federation import Federation
 from tacit.standing.book import Book
 
 KEY_BYTES = 32
+KEPT = "standing/"  # names in a party's state that outlive a batch
 
 
 class Folder:
@@ -40,7 +46,9 @@ class Folder:
             self.book = Book(path / "coordinator.db", new=new)
             key = path / "unlock.key"
             if new and federation.unlock is None and not key.exists():
-                _write_key(key)
+                draft = key.with_suffix(".new")
+                write_private(draft, os.urandom(KEY_BYTES))
+                draft.rename(key)  # it is there whole, or not at all
             unlock = federation.unlock
             unlock = Secret(key.read_bytes()) if unlock is None else unlock
             self.store = PartyStore(path / "parties.db", unlock)
@@ -128,13 +136,39 @@ def party_without_rows(name: str) -> Party:
     return Party(name, dict, Secret(bytes(KEY_BYTES)))
 
 
-def _write_key(path: Path) -> None:
-    """Make the key whole or not at all, readable by its owner only."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(os.urandom(KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
+class DurableSites(Sites):
+    """Parties of this machine, whose states and vaults are in a party store under the name ``run``.
+
+    What a party does in a step is committed before its reply goes out. If ``batch``, its keys are for one
+    batch of clients only: the run of that batch is in memory, and only what outlives it is kept.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        assemble: Assemble,
+        store: PartyStore,
+        run: str,
+        names: Sequence[str],
+        *,
+        seed: int,
+        batch: bool,
+    ) -> None:
+        super().__init__(holdings, assemble, seed=seed, limit=DEFAULT_LIMIT, roster=names)
+        self._store, self._run, self._batch = store, run, batch
+
+    def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
+        """Let a party perform an ask, and keep what it remembers then."""
+        party = self.party(name)
+        if self._batch:
+            with self._store.step(self._run, Party(name, dict, party.identity)) as kept:
+                party.state.update(kept.state)
+                raw = super().perform(name, call, job, timeout)
+                lasting = {key: value for key, value in party.state.items() if key.startswith(KEPT)}
+                kept.state.update(lasting)
+            return raw
+        with self._store.step(self._run, party):
+            # Who enrolled, but never contributed because a process ended, has nothing to lose.
+            if call["$step"] == "client.enrol" and not party.state.get(LEDGER):
+                party.state, party.vault = State(), Vault()
+            return super().perform(name, call, job, timeout)

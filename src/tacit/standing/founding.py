@@ -31,8 +31,7 @@ def begin_federation(
     path: Path,
     federation: Federation,
     components: Components,
-    min_clients: int | None,
-    min_count: int | None,
+    least: Mapping[str, int | None],
     founders: int | None,
     capacity: int | None,
     settings: Mapping[str, Any],
@@ -44,8 +43,8 @@ def begin_federation(
         raise ConfigError(f"founders is {founders}: give 1 to {len(names)}, the number of clients")
     first = names[:founders]
     method, protection, _ = components
-    least = check_compatibility(
-        method, protection, len(first), min_clients=min_clients or None, standing=True
+    min_clients = check_compatibility(
+        method, protection, len(first), min_clients=least["min_clients"] or None, standing=True
     )
     components.preparation.check_clients(protection, len(first))
     if not federation.experiment and not protection.stands_at_sites:
@@ -60,8 +59,8 @@ def begin_federation(
         new_run(),
         components,
         seed=federation.seed,
-        min_clients=least,
-        min_count=min_count_of(protection, min_count),
+        min_clients=min_clients,
+        min_count=min_count_of(protection, least["min_count"]),
         quorum=federation.quorum,
         experiment=federation.experiment,
         declared=federation.declared,
@@ -86,9 +85,8 @@ def _found_federation(
 ) -> Manifest:
     """Settle schema, scale and keys, and write the book's first page in one transaction."""
     incremental, federation = components.protection.incremental, folder.federation
-    least, rows_of = components.protection.min_contributions(manifest.min_clients), all_rows
-    if not manifest.experiment:
-        rows_of = first_piece
+    least = components.protection.min_contributions(manifest.min_clients)
+    rows_of = all_rows if manifest.experiment else first_piece
 
     def note_opening(contributors: Sequence[str]) -> None:
         """Write down whose moments are opened, before they are: a start may be interrupted and repeated."""
@@ -121,17 +119,9 @@ def _found_federation(
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
         coordinator.parties = ()
         manifest = replace(manifest, declared=vocabulary(coordinator.schema))
+    about: dict[str, Any] = {"manifest": manifest.to_message().encode(), "capacity": capacity}
+    about |= {"settings": msgspec.json.encode(settings), "founders": len(settled)}
     with folder.book.writing():
         folder.save(coordinator)
-        folder.book.note(
-            "federation",
-            {
-                "manifest": manifest.to_message().encode(),
-                "capacity": capacity,
-                "token": secrets.token_hex(8),
-                "release": tacit.__version__,
-                "settings": msgspec.json.encode(settings),
-                "founders": len(settled),
-            },
-        )
+        folder.book.note("federation", {**about, "token": secrets.token_hex(8), "release": tacit.__version__})
     return manifest

@@ -148,11 +148,12 @@ def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
     """Join the two ledgers of each client that is in both groups."""
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
+    present = [folder.book.present() for folder in (ours, theirs)]
     found = {}
     for name in sorted(set.intersection(*clients)):
         kept = []
-        for folder in (ours, theirs):
-            accepted = folder.book.of(name)
+        for folder, lines in zip((ours, theirs), present, strict=True):
+            accepted = lines.get(name, [])
             with folder.store.step(run, party_without_rows(name)) as party:
                 ledger = party.state.get(LEDGER, {})
                 kept.append({key: entry for key, entry in ledger.items() if key in accepted})

@@ -49,7 +49,7 @@ def check_lines(book: Book, least: int, now: Lines) -> int:
 
 def clients_in(book: Book) -> int:
     """Count the clients that contribute now."""
-    return len({line.client for line in book.contributions() if line.present})
+    return len(book.present())
 
 
 def check_opening(book: Book, least: int) -> int:
@@ -101,7 +101,7 @@ def solution(book: Book, coordinator: Coordinator, changed: int) -> Shared | Ado
         entry["lines"] = book.claimed_lines()
     coordinator.events.emit(TotalOpened(coordinator.sums, contribution, place, entry["clients"], layout.size))
     if coordinator.manifest.stands:
-        inside = {line.client for line in book.contributions() if line.present}
+        inside = book.present()
         return _adopted(coordinator, [name for name in coordinator.parties if name in inside], entry)
     if place == "clients":
         return _asked(coordinator, entry)

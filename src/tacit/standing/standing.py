@@ -37,22 +37,7 @@ class Receipt(NamedTuple):
 
 
 class Standing:
-    """A standing federation on this machine; use :meth:`start` and :meth:`open`.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> federation = Federation.embedded("iris", clients=6, seed=1)
-    >>> with TemporaryDirectory() as folder:
-    ...     with Standing.start(folder, federation, protect="plain") as standing:
-    ...         receipts = standing.add(["client-1", "client-2", "client-3"])
-    ...     with Standing.open(folder, federation) as standing:
-    ...         again = standing.add(["client-3"])
-    ...         withdrawn = standing.withdraw(["client-3"])
-    ...         model = standing.weights()
-    ...         standing.status()["contributions"], again[0].new
-    (2, False)
-    """
+    """A standing federation; use :meth:`start` and :meth:`open`."""
 
     def __init__(
         self, folder: Folder, manifest: Manifest, components: Components, events: Events | None = None
@@ -108,22 +93,11 @@ class Standing:
             Where to tell what happens.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
-        components = Components(
-            chosen,
-            PROTECTIONS.build(protect) if isinstance(protect, str) else protect,
-            preparation or Preparation(),
-        )
-        events = events or Events()
+        guard = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
+        components, events = Components(chosen, guard, preparation or Preparation()), events or Events()
+        least = {"min_clients": min_clients, "min_count": min_count}
         folder, manifest = begin_federation(
-            Path(path),
-            federation,
-            components,
-            min_clients,
-            min_count,
-            founders,
-            capacity,
-            settings or {},
-            events,
+            Path(path), federation, components, least, founders, capacity, settings or {}, events
         )
         return cls(folder, manifest, components, events)
 
@@ -189,8 +163,7 @@ class Standing:
     def willing(self) -> list[str]:
         """Return clients that contribute or never did: not those that have withdrawn all they brought."""
         lines = self.folder.book.contributions()
-        present = {line.client for line in lines if line.present}
-        gone = {line.client for line in lines} - present
+        gone = {line.client for line in lines} - self.folder.book.present().keys()
         return [name for name in self.folder.holdings.names if name not in gone]
 
     def withdraw(self, names: Iterable[str]) -> list[Receipt]:
