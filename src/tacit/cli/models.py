@@ -22,7 +22,7 @@ FORMULA = r"^([=+@-].*[(|!])"  # with a function, a program or another sheet in 
 
 Kind = Annotated[
     str | None,
-    typer.Option("--format", help="safetensors, onnx, json or xgboost; else as the file's name ends."),
+    typer.Option("--format", help="safetensors, onnx or xgboost; else as the file's name ends."),
 ]
 
 
@@ -40,7 +40,7 @@ def export(
 ) -> None:
     """Export a run's model in a standard format."""
     from tacit.models.files import load_model
-    from tacit.models.predictor import ENDINGS, EXPORTS
+    from tacit.models.predictor import EXPORTS
 
     if str(to) == "sklearn":
         told = "scikit-learn has no format of files but pickles, which run code when they are read"
@@ -48,7 +48,7 @@ def export(
     if kind is None and str(to) in EXPORTS:
         to, kind = None, str(to)
     folder = find_run(name, out)
-    path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
+    path = to or Path(folder.path.name + EXPORTS.get(kind or "safetensors", ""))
     model = load_model(_file_of(folder))
     if head is not None:
         model = _fit_head(model, head, context.meta[GIVEN].get("data", {}))

@@ -105,7 +105,6 @@ class FedHEONN(Settings):
     )
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the seed of the random layer, the same for all."""
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
     def finds_scale_itself(self, coordinator: Coordinator) -> bool:
@@ -178,19 +177,15 @@ class FedHEONN(Settings):
     # -- whoever opens the total (algorithm 2) -----------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Return what is wrong with a factor or triangle, or None."""
         return self.exchange.flaw(name, piece, self.size(schema), self.count_grams(schema))
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
-        """Merge many clients' factors, or stack their triangles, at once."""
         return self.exchange.fold(name, pieces)
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
-        """Return, in mode "paper", U (S² + λI)⁻¹ Uᵀ: times m, these are the weights."""
         return self.exchange.operator(clear)
 
     def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
-        """Return, in mode "paper", what ``rank`` left out."""
         return self.exchange.remarks(clear)
 
     @apply
@@ -215,11 +210,9 @@ class FedHEONN(Settings):
         return shared | self.selection.choose_finalist(total["right"], shared)
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        """Return what clients need: the scale and the weights, not what they are made of."""
         return {name: value for name, value in shared.items() if name not in INTERMEDIATE}
 
     def model(self, shared: Shared) -> OneLayer:
-        """Return the network with the weights."""
         return self.build(shared, shared["weights"], shared.get("chosen", (0, len(shared["weights"]) - 1)))
 
     def build(self, shared: Shared, weights: Matrix, chosen: Sequence[float]) -> OneLayer:

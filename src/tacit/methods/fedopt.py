@@ -69,7 +69,6 @@ class AdaptiveStep(ServerStep):
     bias_correction: bool = False
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("eta", 0 < self.eta < inf, "give a learning rate above 0"),
             ("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),

@@ -39,8 +39,7 @@ from tacit.methods.fedavg import FedAvg
 from tacit.models.generator import MIXTURE, Generator, Mixtures
 from tacit.models.mlp import DECODER, SuffiAE
 from tacit.models.network import Matrix, Targets
-from tacit.models.neural import PREFIX
-from tacit.models.zoo import sizes_of
+from tacit.models.neural import PREFIX, sizes_of
 
 HELD = 0.9  # share of its variance that a client asks summaries to hold
 WIDE = 0.5  # deviation of the vague prior: half of the way from the centre of the cube to its sides
@@ -252,24 +251,19 @@ class Graffl(FedAvg):
 
     @classmethod
     def tiny(cls) -> Self:
-        """Return a small network, few rounds and few draws."""
         few = {"rounds": 3, "trials": 1, "draws": 10, "points": 4}
         return cls.from_config({"hidden": (3,), "batch": 8, "rate": 0.05, **few})
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why noise on sums makes no sense."""
         return "noise would decide which draws are accepted: use masked" if protection.adds_noise else None
 
     @property
     def sums(self) -> int:
-        """Return the sums of training, and of the vote, the prior, all trials, and the check."""
         return super().sums + self.trials + 3
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights, and a seed from which all parties draw the same mixtures."""
         return {**super().init(schema, rng), "seed": int(rng.integers(2**31))}
 
     def model(self, shared: Shared) -> Generator:
-        """Return the network, with the mixtures once there are some."""
         network = self.architecture.make_model(shared)
         return Generator(network.arrays, network.settings, network.inputs)

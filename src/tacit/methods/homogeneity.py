@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.layout import Field
 from tacit.core.party import Party
@@ -29,9 +28,8 @@ from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
 from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Targets
+from tacit.models.network import Targets, Vector
 
-Vector = NDArray[np.float64]
 PAPER = (
     "Santos, Templeton, Chemli, Cerasti, Pugliese, Bruno, De Cubellis and Jug, Exploring Aggregation "
     "Strategies for Federated Learning in National Statistics, 2023"
@@ -44,12 +42,7 @@ def class_counts(labels: Targets, classes: int) -> Vector:
 
 
 def concentration(counts: Vector, shares: Vector) -> float:
-    """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes.
-
-    >>> even, P = np.array([5.0, 5.0]), np.array([0.5, 0.5])
-    >>> concentration(even, P), concentration(np.array([10.0, 0.0]), P)
-    (0.25, 0.5)
-    """
+    """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes."""
     return float(shares @ (counts / counts.sum()) ** 2)
 
 
@@ -77,7 +70,6 @@ class HomogeneityWeighting(Weighting):
     expose_weights: bool = False
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("weighting", not self.equal, "clients have weights of their own here, 'equal' is for fedavg"),
             ("threshold", self.threshold >= 1, "give 1 or more; 1 is as even as all rows together"),
@@ -85,7 +77,6 @@ class HomogeneityWeighting(Weighting):
 
     @property
     def sums(self) -> int:
-        """Return two: of the class counts, and of the squared weights."""
         return 2
 
     def prefer(self, concentration: float, rows: int) -> float:
@@ -108,11 +99,9 @@ class HomogeneityWeighting(Weighting):
         return np.sort(np.concatenate(kept))
 
     def fields(self) -> list[Field]:
-        """Return the field that carries the weight."""
         return [Field("weight", (), bound=1.0, clear=self.expose_weights)]
 
     def explain_noise_conflict(self) -> str:
-        """Return why noise on sums makes no sense: weights are the whole point here."""
         return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
 
     def _concentrations(self, labels: Targets, shared: Shared) -> tuple[float, float]:
@@ -133,16 +122,7 @@ class InverseHomogeneityWeighting(HomogeneityWeighting):
 
 @dataclass(frozen=True)
 class HWFedAvg(FedAvg):
-    """FedAvg that counts clients with homogeneous classes more (Santos et al., 2023).
-
-    Examples
-    --------
-    >>> import tacit
-    >>> federation = tacit.Federation.embedded("digits", clients=12, partition="majority-even")
-    >>> model = HWFedAvg(rounds=5, local=tacit.LocalTraining(epochs=5)).fit(federation)
-    >>> model.score(federation.test.values, federation.test.target) > 0.8
-    True
-    """
+    """FedAvg that counts clients with homogeneous classes more (Santos et al., 2023)."""
 
     name = "hwfedavg"
     tasks = ("classification",)

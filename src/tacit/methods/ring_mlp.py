@@ -39,8 +39,7 @@ from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.client_update import compute_gradient
-from tacit.methods.averaging.local_training import LocalTraining
+from tacit.methods.averaging.local_training import LocalTraining, compute_gradient
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -72,7 +71,6 @@ class CommonStep(LocalTraining):
     l2: float = 0.0
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         own = ("epochs", self.epochs == 1, "a round is one step: set rounds instead")
         return (*super().rules(), own, ("l2", 0 <= self.l2 < inf, "give a number of at least 0"))
 
@@ -95,14 +93,6 @@ class RingMLP(FedAvg):
     watch : bool
         Count before each round the parameters for which a single client has a gradient, and note it. One
         more sum, which tells the coordinator how many clients have one for each: for experiments.
-
-    Examples
-    --------
-    >>> import tacit
-    >>> federation = tacit.Federation.embedded("digits", clients=5, partition="iid")
-    >>> model = RingMLP(rounds=60, local=CommonStep(rate=0.5)).fit(federation, protect="plain")
-    >>> model.score(federation.test.values, federation.test.target) > 0.9
-    True
     """
 
     name = "ring-mlp"
@@ -157,10 +147,8 @@ class RingMLP(FedAvg):
         coordinator = monitor.coordinator
         counts = coordinator.reveal(self.activity, cohort)
         alone, expected = count_alone(np.rint(counts["active"]), counts.contributors)
-        text = (
-            f"round {number + 1}: {alone:,} of {counts['active'].size:,} parameters have the gradient of a "
-        )
-        text += f"single client, which the total shows; by n p^(n-1) (1-p) there would be {expected:,.1f}"
+        text = f"round {number + 1}: {alone:,} of {counts['active'].size:,} parameters have the gradient of "
+        text += f"a single client, which the total shows; by n p^(n-1) (1-p) there would be {expected:,.1f}"
         coordinator.events.emit(Noted("gradients", text, "warning" if alone else "info"))
         return cohort
 
@@ -175,30 +163,21 @@ class RingMLP(FedAvg):
         return {"active": compute_gradient(self, party, shared, self.local.batch)[0] != 0.0}
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why counts cannot have noise, if they are to be watched."""
         if protection.adds_noise and self.watch:
             return "with noise nobody can count gradients of a single client: leave watch out"
         return super().incompatibility(protection)
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round at the most."""
         return super().round_sums + self.watch
 
     @classmethod
     def tiny(cls) -> Self:
-        """Return a small network and few, long steps."""
         return cls.from_config({"hidden": (8,), "rounds": 4, "rate": 1.0})
 
 
 def count_alone(active: Vector, clients: int) -> tuple[int, float]:
-    """Return how many parameters one client alone has a gradient for, and how many the paper expects.
-
-    ``active`` says of each parameter how many of the clients have a gradient that is not zero.
-
-    >>> count_alone(np.array([2.0, 1.0, 0.0, 1.0]), 2)
-    (2, 2.0)
-    """
+    """Return how many parameters one client alone has a gradient for, and how many the paper expects."""
     zeros = 1.0 - float(active.sum()) / (clients * active.size)
     expected = active.size * clients * zeros ** (clients - 1) * (1.0 - zeros)
     return int((active == 1).sum()), expected

@@ -199,6 +199,3 @@ class Estimator(Predictor):
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors["estimator"].tobytes(), inputs)
-
-    def _own(self) -> dict[str, Any]:
-        return {"estimator": repr(self.estimator), "arrays": self.raw}

@@ -18,20 +18,13 @@ from tacit.models.network import Matrix, Targets, Vector
 PENALTIES = 4.0 ** np.arange(9)  # that are tried, in mean squares of x
 
 
-def _pair(
-    inputs: Matrix, targets: Targets, outputs: int, row_weights: Vector | None
-) -> tuple[Matrix, Matrix]:
+def _pair(inputs: Matrix, targets: Targets, outputs: int, weights: Vector | None) -> tuple[Matrix, Matrix]:
     """Return x, with a leading one, and d̄, both times the root of a row's weight."""
-    x = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
-    low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
-    wanted: Matrix = (
-        np.asarray(targets, np.float64)
-        if targets.ndim == 2
-        else np.where(targets[:, None] == np.arange(outputs), high, low)
-    )
-    if row_weights is None:
-        return x, wanted
-    roots = np.sqrt(row_weights)[:, None]
+    x, wanted = np.insert(inputs, 0, 1.0, axis=1), np.asarray(targets, np.float64)
+    if targets.ndim == 1:
+        low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
+        wanted = np.where(targets[:, None] == np.arange(outputs), high, low)
+    roots = 1.0 if weights is None else np.sqrt(weights)[:, None]
     return x * roots, wanted * roots
 
 

@@ -81,10 +81,7 @@ class Network:
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
     ) -> Vector:
-        """Return the gradient of the mean loss; may move the state in ``weights``.
-
-        The loss of a label is the cross-entropy, that of numbers half the squared error.
-        """
+        """Return the gradient of the mean loss, as :func:`slope_of_loss` has it; may move the state."""
         raise NotImplementedError
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
@@ -126,11 +123,7 @@ class Network:
         return list(dict.fromkeys(layer_of(name) for name in self.shapes))
 
     def chosen(self, layers: int | str) -> set[str]:
-        """Return the names of the arrays that belong to a choice of layers.
-
-        It is "all"; a number k for the last k, counted from the output; "first-and-last"; or names of layers
-        or arrays, separated by commas, each of which may be a regular expression.
-        """
+        """Return the names of the arrays that belong to layers, chosen as by ``protect_layers``."""
         known = self.layers()
         if layers == "all":
             return set(self.shapes)
@@ -182,16 +175,12 @@ def cut_network(network: Network, cut: str, tail: str) -> list[Network | None]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer that an array belongs to.
-
-    >>> layer_of("features.0.weight"), layer_of("scale")
-    ('features.0', 'scale')
-    """
+    """Return the layer that an array belongs to: "features.0" of "features.0.weight", "scale" of "scale"."""
     return name.rpartition(".")[0] or name
 
 
 def slope_of_loss(outputs: Matrix, targets: Targets, row_weights: Vector | None = None) -> Matrix:
-    """Return the gradient of each row's own loss by its outputs: of a label, or of numbers."""
+    """Return the gradient of each row's own loss by its outputs: cross-entropy, or half the squared error."""
     if targets.ndim == 2:
         slope: Matrix = outputs - targets
     else:
@@ -203,11 +192,7 @@ def slope_of_loss(outputs: Matrix, targets: Targets, row_weights: Vector | None 
 
 
 def softmax(outputs: Matrix) -> Matrix:
-    """Turn outputs into probabilities, without overflow.
-
-    >>> softmax(np.array([[1000.0, 1000.0]])).tolist()
-    [[0.5, 0.5]]
-    """
+    """Turn outputs into probabilities, without overflow."""
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     shares: Matrix = shifted / shifted.sum(axis=1, keepdims=True)
     return shares

@@ -14,8 +14,16 @@ from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.models.mlp import HiddenActivation, Initialisation
 from tacit.models.network import Network, Vector
-from tacit.models.neural import PREFIX, TARGET_CENTRE, TARGET_SPREAD, Neural, name_of
-from tacit.models.zoo import Sizes, network_of, sizes_of
+from tacit.models.neural import (
+    PREFIX,
+    TARGET_CENTRE,
+    TARGET_SPREAD,
+    Neural,
+    Sizes,
+    name_of,
+    network_of,
+    sizes_of,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,6 @@ class Architecture(SettingsGroup):
         sizes_of(self.hidden)
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         named = isinstance(self.network, str) or callable(self.network)
         return (("network", named, "give a name, or a factory of torch modules"),)
 

@@ -62,7 +62,6 @@ class ExamplePrivacy(SettingsGroup):
     delta: float = 1e-5
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("noise", 0 <= self.noise <= MOST_NOISE, f"give 0 for none, or about 1; at most {MOST_NOISE:g}"),
             ("clip", 0 < self.clip < inf, "give the longest norm of a gradient, above 0"),
@@ -103,11 +102,8 @@ class ExamplePrivacy(SettingsGroup):
         """
         if not self.noise:
             return None
-        used, affordable = (
-            max(party.state.get(ROUNDS, 0), number),
-            self.count_affordable_rounds(rounds, epochs),
-        )
-        if used >= affordable:
+        used = max(party.state.get(ROUNDS, 0), number)
+        if used >= (affordable := self.count_affordable_rounds(rounds, epochs)):
             raise ProtectionError(
                 f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
                 f"{party.id} takes part in no more"

@@ -55,8 +55,7 @@ def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matri
 def invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return f⁻¹ of a classifier's low and high target, and f' at both."""
     f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
-    (low, high), (low_slope, high_slope) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
-    return (low, high), (low_slope, high_slope)
+    return tuple(f.inverse(both).tolist()), tuple(f.slope_at_target(both).tolist())
 
 
 def with_bias(X: Matrix) -> Matrix:
