@@ -1,5 +1,6 @@
 """FedHEONN as scikit-learn estimators."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from tacit.data.preparation import Preparation
@@ -8,23 +9,18 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.models.activations import ActivationName
 
 
+@dataclass(eq=False, repr=False)
 class _FedHEONN(Estimator):
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        activation: ActivationName | None = None,
-        mode: Literal["sealed", "paper", "robust"] = "sealed",
-        scale: Literal["standard", "minmax", "none"] = "standard",
-        protect: str = "plain",
-        seed: int = 0,
-        min_count: int | None = None,
-        hidden: int = 0,
-        missing: Literal["refuse", "mean"] = "refuse",
-        class_weight: Literal["balanced"] | None = None,
-    ) -> None:
-        self.lam, self.activation, self.mode, self.hidden = lam, activation, mode, hidden
-        self.scale, self.missing, self.class_weight = scale, missing, class_weight
-        self.protect, self.seed, self.min_count = protect, seed, min_count
+    lam: float = 1e-3
+    activation: ActivationName | None = None
+    mode: Literal["sealed", "paper", "robust"] = "sealed"
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    protect: str = "plain"
+    seed: int = 0
+    min_count: int | None = None
+    hidden: int = 0
+    missing: Literal["refuse", "mean"] = "refuse"
+    class_weight: Literal["balanced"] | None = None
 
     def _plan(self) -> tuple[FedHEONN, Preparation]:
         prepared = Preparation(scale=self.scale, missing=self.missing)

@@ -10,10 +10,8 @@ Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper'
 
 Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
 and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
-votes, or the mean is taken. One estimator with ρ_s = ρ_f = 1 is FedHEONN itself.
-
-A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the patch here: a client takes
-a larger patch in batches of that many values and combines their terms, as eq. 7 does.
+votes, or the mean is taken. A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the
+patch here: a client takes a larger one in batches of so many values and combines their terms, as eq. 7 does.
 """
 
 from __future__ import annotations

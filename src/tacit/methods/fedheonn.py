@@ -16,14 +16,8 @@ The paper's symbols, with samples as its columns and ours as rows (X is the tran
 Minimising ½‖F(d̄ - Xw)‖² + ½λ‖w‖² (eq. 1) asks for (XᵀFFX + λI) w = m (eq. 2), solved by
 w = U (S² + λI)⁻¹ Uᵀ m (eq. 4). Factors of several clients merge: the SVD of [U₁S₁ | U₂S₂ | …] has the U
 and S of all their rows together (eq. 5), and m is a sum (eq. 6-8); so who holds which rows makes no
-difference to w. Three modes say what travels, each an exchange of its own::
-
-    paper    factors in the clear, m protected. A factor reveals XᵀFFX, and with it single rows of a
-             client that has few (docs/fedheonn.md)
-    sealed   XᵀFFX is a sum as well: its upper triangle and m are one vector through any protected sum
-    robust   triangles of [FX | Fd̄] in the clear, for a coordinator that may see them: no digits are lost
-
-Where noise is added to sums, other ones travel (:mod:`tacit.methods.heonn.noisy`).
+difference to w. What travels, by ``mode``, is in :mod:`tacit.methods.heonn.exchanges`; where noise is added
+to sums, other ones travel (:mod:`tacit.methods.heonn.noisy`).
 
 A classifier's targets are 0.05 and 0.95. For the logistic function f' is the same at both, and for the
 linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs.

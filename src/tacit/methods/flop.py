@@ -10,9 +10,9 @@ This is FedAvg of w alone: h_k never leaves client k, and stays there for the ne
 also if the run is stopped and goes on. A head begins with the weights of the public seed.
 
 We add last layers in closed form, as FedHEONN solves them (:mod:`tacit.models.heads`). A client that is drawn
-for the first time after the first round fits one to its rows before it trains. After the last round a
-protected sum over all gives one for the model that everybody gets; private layers before it are those of the
-seed. From there each client fits its own to its rows, behind the shared layers as they are by then.
+for the first time after the first round fits one before it trains. After the last round a protected sum gives
+one for the model that everybody gets; private layers before it are those of the seed. From there each client
+fits its own.
 """
 
 from collections.abc import Mapping

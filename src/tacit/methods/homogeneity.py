@@ -9,11 +9,10 @@ With p_ij the share of class j among the N_i rows of client i, and P_j its share
 
 The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes
 (``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, from a protected sum of class counts,
-and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``).
-
-It also suggests leaving out heterogeneous clients, or some of their rows; here those whose s_i is above
-``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight, and nobody learns
-whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
+and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``). It
+also suggests leaving out heterogeneous clients ("exclude": they have no weight, and nobody learns whom), or
+some of their rows ("subsample": at most P_j N_i of class j, drawn anew in every round); here those whose s_i
+is above ``threshold`` times that of a client with the shares P_j.
 """
 
 from collections.abc import Iterable
@@ -63,6 +62,7 @@ class HomogeneityWeighting(Weighting):
     """
 
     from_labels: ClassVar[bool] = True
+    sums = 2  # of the class counts, and of the squared weights
 
     by_size: bool = True
     heterogeneous: Literal["keep", "exclude", "subsample"] = "keep"
@@ -74,10 +74,6 @@ class HomogeneityWeighting(Weighting):
             ("weighting", not self.equal, "clients have weights of their own here, 'equal' is for fedavg"),
             ("threshold", self.threshold >= 1, "give 1 or more; 1 is as even as all rows together"),
         )
-
-    @property
-    def sums(self) -> int:
-        return 2
 
     def prefer(self, concentration: float, rows: int) -> float:
         """Return N_i/s_i, or without the size 1/s_i."""

@@ -14,8 +14,7 @@ Stochastic Algorithms in Federated Learning"), algorithm 1. With the paper's sym
     y_i ← y_i - η U(∇f_i(y_i; ζ), m)                       MimeLite (``lite``)
     x ← mean of y_i,  m ← U(c, m)
 
-MIME needs c before the local steps, so a round has two protected sums; MimeLite has one, of changes and
-gradients together.
+MIME needs c before the local steps, so a round has two protected sums; MimeLite has one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -137,8 +136,6 @@ class Mime(FedAvg):
         """Move x by the mean change, and m by c."""
         shared = self.centre(total, shared) if self.lite else shared
         return super().step(total, shared) | {"frozen/m": self.server.follow(shared["frozen/c"], shared)}
-
-    # -- what a federation asks of every method ----------------------------------------------------
 
     @property
     def round_sums(self) -> int:

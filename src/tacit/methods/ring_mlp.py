@@ -11,10 +11,8 @@ Homomorphic Encryption", Sensors 23, 2023, sections 3.3 and 3.4. With the paper'
 Client i has the gradient ∇F_i of all its rows. The encrypted sum goes around the ring, the server decrypts
 it and divides by the number of clients, and all move to X_{n+1} = X_n - γ ∇F(X_n). So the model is that
 of gradient descent on the pooled rows, where each client counts the same; with ``weighting = "rows"`` each
-row does, if clients differ in size.
-
-What the paper leaves to future work is here too: batches, L2, momentum and Adam, applied to the mean
-gradient; and totals that clients open, without a server's key (``bfv``, for one).
+row does. What the paper leaves to future work is here too: batches, L2, momentum and Adam, applied to the
+mean gradient; and totals that clients open, without a server's key (``bfv``, for one).
 
 If n - 1 of n clients have a gradient of exactly zero for a parameter, the total shows that of the last one
 (section 5.2.2); with p the share of zeros, n p^(n-1) (1 - p) of the parameters are expected to be such.
@@ -137,8 +135,6 @@ class RingMLP(FedAvg):
         change, memory = self.local.follow(gradient, strip_prefix(MEMORY, shared), steps)
         after[: network.trained] = start - change
         return moved | add_prefix(PREFIX, network.named(after)) | add_prefix(MEMORY, memory)
-
-    # -- the leak of section 5.2.2 -----------------------------------------------------------------
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         """Count the parameters for which only one client has a gradient, if that is to be watched."""

@@ -70,6 +70,7 @@ class SplitFed(FedAvg):
 
     name = "splitfed"
     services = (MAIN_SERVER,)
+    own_epsilon = inf  # the noise covers smashed data, and not what updates tell of a row
     reveals: ClassVar[Mapping[str, str]] = {
         MAIN_SERVER: "every row's smashed data, from which it can be rebuilt, and, without a tail, its label",
         "coordinator": "how many batches each client has",
@@ -96,11 +97,6 @@ class SplitFed(FedAvg):
         """Return the noise of what is sent of a row in an epoch: smashed data, and of a tail a gradient."""
         sensitivity = 2 * (2**0.5 if self.tail else 1)  # another row in its place: up to twice the clip
         return replace(self.privacy, noise=self.smashed_noise / sensitivity, sampling=1.0)
-
-    @property
-    def own_epsilon(self) -> float:
-        """Return infinity: the noise covers smashed data, and not what updates tell of a row."""
-        return inf
 
     def parts(self, schema: Any) -> dict[str, Network]:
         """Return the parts of the network that there are, by their names in a party's state."""

@@ -6,8 +6,7 @@ before a softmax, too. λ is the mean square of x, whose size depends on the lay
 
 A client's own layer is w = v + u, with v the layer for all, and u the ridge regression of what v leaves:
 (Σ xxᵀ + λI) u = Σ x (d̄ - xᵀv). The client chooses λ, from its mean square of x up, and v or 0 in its place,
-by the squared error of each of its rows when that row is left out. For a row with the residual r that error
-is r / (1 - h), h = xᵀ(Σ xxᵀ + λI)⁻¹x. Rows like those of all clients lead to near v, other ones farther away.
+by the squared error of each of its rows when that row is left out: r / (1 - h), h = xᵀ(Σ xxᵀ + λI)⁻¹x.
 """
 
 import numpy as np

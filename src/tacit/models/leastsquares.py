@@ -18,9 +18,6 @@ EPS = float(np.finfo(np.float64).eps)
 WANTED = 1e-6  # relative error of weights that Gram arithmetic must promise
 
 
-# -- factors: U S, as the paper sends them ---------------------------------------------------------
-
-
 def factor(A: Matrix) -> Matrix:
     """Return U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns."""
     # R of A = QR has the same U and S as A, and is small.
@@ -52,9 +49,6 @@ def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
 def meaningful(S: Matrix, A: Matrix) -> NDArray[np.bool_]:
     """Return which singular values of a matrix are more than rounding."""
     return np.asarray(S > S.max(initial=0.0) * max(A.shape) * EPS)
-
-
-# -- Gram matrices: sums, so any protection hides the pieces -----------------------------------------
 
 
 @lru_cache(maxsize=16)
@@ -113,9 +107,6 @@ def _inverse_root(system: Matrix, least: float) -> Matrix | None:
     except np.linalg.LinAlgError:
         return None
     return root if np.vdot(root, root) * least < 1 else None
-
-
-# -- triangles: [R | z], exact for a coordinator that may see them -----------------------------------
 
 
 def triangle(A: Matrix, b: Matrix) -> Matrix:

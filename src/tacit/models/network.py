@@ -85,10 +85,7 @@ class Network:
         raise NotImplementedError
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
-        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``.
-
-        The gradient of a row that overflows counts as zero: nothing about one row may show in the sum.
-        """
+        """Return the sum of the rows' own gradients, each shortened to ``clip``; to 0 if it overflows."""
         raise NotImplementedError
 
     def stages(self) -> list[str]:
@@ -154,10 +151,7 @@ class Network:
 
 @lru_cache(maxsize=8)
 def cut_network(network: Network, cut: str, tail: str) -> list[Network | None]:
-    """Cut a network after one stage and before another; without names, after the first and nowhere else.
-
-    Returns the parts: what comes before the cut, what follows it, and the tail; None for what is not there.
-    """
+    """Cut a network after one stage (by default the first) and before another; a part may be None."""
     names = network.stages()
     if odd := [name for name in (cut, tail) if name and name not in names]:
         raise ConfigError(f"no layer is called '{odd[0]}': {nearest(odd[0], names)}")

@@ -63,11 +63,7 @@ class Neural(Predictor):
         return softmax(self._outputs(X))
 
     def fit_head(self, table: Table) -> Self:
-        """Return the same network with a last layer fitted to a table, from the one there is: a client's own.
-
-        It is in closed form, and the nearer to the present one, the less rows of the table say otherwise when
-        they are left out.
-        """
+        """Return the same network with a last layer of its own, fitted to a table from the one there is."""
         network, targets = self.network, self.schema.arrange(table).target
         if self.schema.task == "classification":
             targets = self.schema.labels(table)
@@ -76,8 +72,6 @@ class Neural(Predictor):
         inputs = network.last_inputs(network.flat(self.arrays), self._matrix(table))
         found = fit_layer(inputs, targets, network.last_weights(self.arrays))
         return type(self)({**self.arrays, **network.last_layer(found)}, self.settings, self.inputs)
-
-    # -- the way out -------------------------------------------------------------------------------
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         named = {**self.settings, "network": name_of(self.settings["network"])}

@@ -126,8 +126,6 @@ class Predictor(Shown):
             found = found.append_column(name, [values])
         return found
 
-    # -- the way out -------------------------------------------------------------------------------
-
     def _content(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
         """Return the arrays and the words of a file of this kind of model, beside scale and schema."""
         raise NotImplementedError
@@ -205,10 +203,6 @@ def evidence(outputs: Matrix, activation: str) -> Matrix:
     The largest output wins, except under softplus: F weighs a row of the class (f'(d̄) at 0.95 over that at
     0.05)² = 158 times as much as another, so that outputs overshoot, wrong ones too. There the output
     nearest to the target 0.95 wins.
-
-    >>> outputs = np.array([[0.9, 2.0]])
-    >>> [int(evidence(outputs, activation).argmax()) for activation in ("softplus", "linear")]
-    [0, 1]
     """
     return 1 / (LOW + np.abs(outputs - HIGH)) if activation == "softplus" else outputs
 

@@ -6,7 +6,7 @@ Tacit: CPU times then mean something, and results repeat.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,7 @@ def torch_library() -> Any:
 
 
 class TorchNetwork(Network):
-    """A torch module as a network.
-
-    The factory makes it from the numbers of features and outputs; its forward takes rows of features and
-    gives outputs before the softmax.
-    """
+    """A torch module as a network; its forward takes rows of features, and gives no softmax."""
 
     inputs_first = False
 
@@ -58,9 +54,8 @@ class TorchNetwork(Network):
     def _made(self) -> Any:
         module = self._factory(*self._wanted)
         if not isinstance(module, self._torch.nn.Module):
-            raise ConfigError(
-                f"the model's factory gave a {type(module).__name__}: it must give a torch.nn.Module"
-            )
+            given = f"the model's factory gave a {type(module).__name__}"
+            raise ConfigError(f"{given}: it must give a torch.nn.Module")
         return module
 
     def stages(self) -> list[str]:
@@ -80,12 +75,11 @@ class TorchNetwork(Network):
     def initial(self, rng: np.random.Generator) -> Vector:
         with self._torch.random.fork_rng(devices=[]):
             self.reseed(rng)
-            module = self._made()
-        arrays = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        return self.flat({name: arrays[name].detach().numpy() for name in self.shapes})
+            return self._joined(self._tensors(self.shapes, self._made()))
 
-    def _tensors(self, names: dict[str, tuple[int, ...]]) -> list[Any]:
-        arrays = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+    def _tensors(self, names: Iterable[str], module: Any = None) -> list[Any]:
+        module = module or self.module
+        arrays = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return [arrays[name] for name in names]
 
     def load(self, weights: Vector) -> Any:
@@ -110,10 +104,8 @@ class TorchNetwork(Network):
         return outputs
 
     def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
-        found, last = (
-            list[Matrix](),
-            self.load(weights).eval().get_submodule(layer_of([*self.parameters][-1])),
-        )
+        found, module = list[Matrix](), self.load(weights).eval()
+        last = module.get_submodule(layer_of([*self.parameters][-1]))
         hook = last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double().numpy()))
         with hook, self._torch.no_grad():
             for rows in np.array_split(X, len(X) // BLOCK + 1):

@@ -156,8 +156,6 @@ class BoostedTrees(Predictor):
         sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
         return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
 
-    # -- the way out -------------------------------------------------------------------------------
-
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
         from tacit.models.xgboost_export import to_booster

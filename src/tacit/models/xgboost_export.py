@@ -1,12 +1,10 @@
 """Boosted trees as XGBoost's own JSON, which its Booster predicts the same with, and as nodes of ONNX.
 
-Columns are features in the schema's order: numbers as they are, categories as their codes
-(:meth:`BoostedTrees.columns` gives both). What outputs are before any tree is a tree of one leaf each, since
-XGBoost would round it as a probability.
+Features are what :meth:`BoostedTrees.columns` gives. What outputs are before any tree is a tree of one leaf
+each, since XGBoost would round it as a probability.
 
 ONNX, by onnxmltools' converter of boosters, has no trees that split by sets of categories. So the graph
-computes for each such split a feature that says whether a row's category goes right, and the trees split
-these at one half.
+computes for each such split a feature that says whether a row's category goes right, to split at one half.
 """
 
 from collections.abc import Mapping, Sequence

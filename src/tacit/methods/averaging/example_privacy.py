@@ -70,8 +70,6 @@ class ExamplePrivacy(SettingsGroup):
             ("delta", 0 < self.delta < 1, "give a probability above 0 and below 1"),
         )
 
-    # -- what a client does ------------------------------------------------------------------------
-
     def noisy_gradients(
         self,
         network: Network,
@@ -81,10 +79,7 @@ class ExamplePrivacy(SettingsGroup):
         epochs: int,
         coins: np.random.Generator | None,
     ) -> Iterator[Vector]:
-        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment.
-
-        Without a generator the coins that draw rows come from the operating system, as the noise always does.
-        """
+        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment."""
         for _ in range(self.count_steps(epochs)):
             rows = np.flatnonzero(flip_coins(self.sampling, len(targets), coins))
             total = network.clipped_gradients(weights, X[rows], targets[rows], self.clip)
@@ -116,8 +111,6 @@ class ExamplePrivacy(SettingsGroup):
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
         party.state[ROUNDS] = max(earlier.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
-
-    # -- what it costs -----------------------------------------------------------------------------
 
     def compute_epsilon(self, rounds: int, epochs: int) -> float:
         """Return the epsilon that so many rounds of so many epochs cost any one row."""

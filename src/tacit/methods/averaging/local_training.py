@@ -132,10 +132,7 @@ def shorten(gradient: Vector) -> Vector:
 def train_client(
     method: FedAvg, party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
 ) -> dict[str, Any]:
-    """Return u_k Δ_k and u_k after local training, whose steps follow what ``correct`` makes of a gradient.
-
-    If ``anchored``, the gradient of the same rows at w_t is taken off before.
-    """
+    """Return u_k Δ_k and u_k after local training, with ``correct`` and ``anchored`` as it takes them."""
     network, number = method.architecture.build(shared.schema), int(shared["round"])
     X, targets, row_weights = method.read_rows(party, shared)
     coins = method.privacy.begin_round(party, number, method.rounds, method.local.epochs)

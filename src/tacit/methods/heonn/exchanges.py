@@ -1,11 +1,11 @@
 """The three exchanges of FedHEONN: what travels in each mode, and how it is solved.
 
-**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum. The paper's
-factors merge but do not add; XᵀFFX adds, so that a protected sum shows nobody more than the total. Columns
-are divided by their length over the whole federation, so that all entries lie in [-1, 1]; λ stays that of
-eq. 2. With folds, every fold's sums travel side by side, to choose by cross-validation.
+**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum, which shows
+nobody more than the total. Columns are divided by their length over the whole federation, so that all entries
+lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's sums travel side by side.
 
-**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2).
+**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2). A factor
+reveals XᵀFFX, and with it single rows of a client that has few (docs/fedheonn.md).
 
 **Robust**: triangles [R | z] in the clear, for a coordinator that may see them: no digits are lost. Gram
 matrices square the condition number. Triangles do not: TSQR (Demmel, Grigori, Hoemmen and Langou,

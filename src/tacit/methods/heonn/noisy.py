@@ -15,9 +15,8 @@ are weighted by 1, 1.5 and ½ (measured), and divided so that all that a row bri
 this is what the protection adds noise to.
 
 Whoever opens the total takes off the mean, sets negative eigenvalues of XᵀX to zero, and raises all by λ: a
-third of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a
-third of its budget on the least eigenvalue, for a λ that a proof can rest on; this one costs nothing. The
-model shortens rows in the same way before it predicts: it was learnt from such.
+third of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more, which costs nothing
+of the budget. The model shortens rows in the same way before it predicts: it was learnt from such.
 """
 
 from dataclasses import dataclass

@@ -27,6 +27,7 @@ class Settings(Method):
     """Base of :class:`tacit.FedHEONN`, where the settings are described."""
 
     weighs_classes: ClassVar[bool] = True
+    budget_parts = PARTS  # most of a privacy budget: the preparation needs less
 
     lam: float = 1e-3
     activation: ActivationName | None = None
@@ -82,11 +83,6 @@ class Settings(Method):
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
         return self.noisy_sums(schema).find_hopeless(schema, clients, noise)
-
-    @property
-    def budget_parts(self) -> int:
-        """Most of a privacy budget: the preparation needs less."""
-        return PARTS
 
     @property
     def selection(self) -> Selection:
