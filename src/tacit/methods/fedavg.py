@@ -33,13 +33,13 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
+from tacit.methods.averaging import architecture as learnt
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
-from tacit.methods.averaging.architecture import Architecture
+from tacit.methods.averaging.architecture import Architecture, read_targets
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import LocalTraining, train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
-from tacit.methods.averaging.targets import read_targets, scale_targets, share_classes, target_moments
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Network, Targets, Vector
 from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
@@ -237,7 +237,8 @@ class FedAvg(Method):
         self.budget.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
-    target_moments, scale_targets, share_classes = target_moments, scale_targets, share_classes
+    target_moments, scale_targets = learnt.target_moments, learnt.scale_targets
+    share_classes = learnt.share_classes
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""

@@ -37,10 +37,10 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
 from tacit.core.values import Blob
 from tacit.methods.averaging import part_training as training
+from tacit.methods.averaging.architecture import read_targets
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.part_training import DONE, OWN, ROUND, read_letter, show_letter_key, write_letter
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
-from tacit.methods.averaging.targets import read_targets
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Network, cut_network, slope_of_loss
 from tacit.models.neural import PREFIX

@@ -253,7 +253,7 @@ def spread_of(counts: Mapping[str, Any]) -> dict[str, Any] | None:
     sites = np.rint(np.asarray(counts["sites"])).astype(int)
     if not sites.sum():
         return None
-    lows = (np.repeat(np.arange(SITE_BINS), np.maximum(sites, 0)) / SITE_BINS).tolist()
+    lows = np.repeat(np.arange(SITE_BINS), np.maximum(sites, 0)) / SITE_BINS
     places = {"worst": 0, "median": len(lows) // 2, "best": -1}
-    between = {name: [lows[place], lows[place] + 1 / SITE_BINS] for name, place in places.items()}
+    between = {name: [float(lows[at]), float(lows[at] + 1 / SITE_BINS)] for name, at in places.items()}
     return {"sites": len(lows), **between, "counts": sites.tolist()}
