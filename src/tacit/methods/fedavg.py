@@ -85,6 +85,7 @@ class FedAvg(Method):
     needs_norms = False
     weighs_classes: ClassVar[bool] = True
     learns_from_models: ClassVar[bool] = True
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3}
     default_protection: ClassVar[str] = "masked"
     paper = (
         "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
@@ -228,7 +229,7 @@ class FedAvg(Method):
 
     @classmethod
     def tiny(cls) -> Self:
-        return cls.from_config({"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3})
+        return cls.from_config(cls.small)
 
     def check(self, schema: Schema) -> None:
         super().check(schema)

@@ -19,10 +19,10 @@ If n - 1 of n clients have a gradient of exactly zero for a parameter, the total
 ``watch`` counts how many are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -96,6 +96,7 @@ class RingMLP(FedAvg):
     name = "ring-mlp"
     tasks = ("classification",)
     default_protection: ClassVar[str] = "ring"
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 4, "rate": 1.0}
     paper = (
         "Angulo, Márquez and Villanueva-Polanco, Training of Classification Models via Federated Learning "
         "and Homomorphic Encryption, 2023"
@@ -166,10 +167,6 @@ class RingMLP(FedAvg):
     @property
     def round_sums(self) -> int:
         return super().round_sums + self.watch
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls.from_config({"hidden": (8,), "rounds": 4, "rate": 1.0})
 
 
 def count_alone(active: Vector, clients: int) -> tuple[int, float]:

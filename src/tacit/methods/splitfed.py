@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,7 @@ class SplitFed(FedAvg):
 
     name = "splitfed"
     services = (MAIN_SERVER,)
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "batch": 16, "rate": 0.5}
     own_epsilon = inf  # the noise covers smashed data, and not what updates tell of a row
     reveals: ClassVar[Mapping[str, str]] = {
         MAIN_SERVER: "every row's smashed data, from which it can be rebuilt, and, without a tail, its label",
@@ -275,10 +276,6 @@ class SplitFed(FedAvg):
         return "slope", {"values": slope.astype(values.dtype)}
 
     # -- what a federation asks of every method ----------------------------------------------------
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls.from_config({"hidden": (8,), "rounds": 3, "batch": 16, "rate": 0.5})
 
     def check(self, schema: Any) -> None:
         super().check(schema)
