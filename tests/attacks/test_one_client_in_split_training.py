@@ -7,7 +7,6 @@ gradients of its part, or with weights from whoever comes first, training runs a
 import numpy as np
 import pytest
 
-import tacit.methods.splitfed
 from tacit.core.errors import TacitError
 from tacit.core.message import Message
 from tacit.federation import Federation
@@ -53,7 +52,7 @@ def run(monkeypatch, attack=None, **settings):
 def unbounded(monkeypatch):
     """The main server as it would be without a bound."""
     learn = part_training.learn_part
-    monkeypatch.setattr(tacit.methods.splitfed, "learn_part", lambda *told: learn(*told[:-1], bounded=False))
+    monkeypatch.setattr(part_training, "learn_part", lambda *told: learn(*told[:-1], bounded=False))
 
 
 def first_come(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from tacit.data.preparation import Preparation
 from tacit.data.table import Table
-from tacit.methods.averaging.client_update import compute_gradient
+from tacit.methods.averaging.local_training import compute_gradient
 from tacit.methods.scaffold import Scaffold
 from tacit.protections.masked import Masked
 from tests.conftest import divide

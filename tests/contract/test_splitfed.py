@@ -14,7 +14,7 @@ from tacit.federation import Federation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.splitfed import MAIN_SERVER, SplitFed
 from tacit.models.network import cut_network
-from tacit.models.zoo import network_of
+from tacit.models.neural import network_of
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
 

@@ -301,11 +301,11 @@ def test_show_and_export_what_is_not_there(tacit: Tacit, tmp_path: Path) -> None
     run = tacit("run", "--data", "iris", "--clients", 3, "--json", "-q", "--no-baselines").json["run"]
     refused(tacit("show", run[:-1] + "z", "--json"), 2, f"did you mean '{run}'?")
     refused(tacit("export", "x", "--json"), 2, "no run 'x'")
-    (tmp_path / "mine.json").write_text("mine")
-    refused(tacit("export", "--to", "mine.json", "--json"), 2, "mine.json is there already", "--to")
-    assert (tmp_path / "mine.json").read_text() == "mine"
-    refused(tacit("export", "--to", "no/where.json", "--json"), 6, "no/where.json")
-    refused(tacit("export", "--format", "jso", "--json"), 2, "did you mean 'json'?")
+    (tmp_path / "mine.onnx").write_text("mine")
+    refused(tacit("export", "--to", "mine.onnx", "--json"), 2, "mine.onnx is there already", "--to")
+    assert (tmp_path / "mine.onnx").read_text() == "mine"
+    refused(tacit("export", "--to", "no/where.safetensors", "--json"), 6, "no/where.safetensors")
+    refused(tacit("export", "--format", "onx", "--json"), 2, "did you mean 'onnx'?")
     refused(tacit("exposure", "x", "--json"), 2, "no run 'x'")
     result = tmp_path / "runs" / run / "result.json"
     older = {key: value for key, value in json.loads(result.read_text()).items() if key != "exposure"}

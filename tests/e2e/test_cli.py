@@ -432,11 +432,6 @@ def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
     refused = tacit("export", first["run"], "--to", "sklearn", "--json")
     assert refused.code == 2
     assert "tacit.load_model(...).to_sklearn()" in str(refused.json["error"])
-    said = tacit("export", first["run"], "--format", "json", "--to", "iris.json")
-    assert said.code == 0
-    model = json.loads((tmp_path / "iris.json").read_text())
-    np.testing.assert_array_equal(model["weights"], weights(first["folder"])["weights"][1:])
-    assert model["classes"] == ["setosa", "versicolor", "virginica"]
 
 
 def begun(name: str, *files: str) -> Path:

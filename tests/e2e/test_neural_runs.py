@@ -135,7 +135,7 @@ def test_layers_in_the_clear_are_in_the_exposure(tacit: Tacit) -> None:
     assert "layer2" not in said.split("\n")[1]
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "onnx", "json"])
+@pytest.mark.parametrize("kind", ["safetensors", "onnx"])
 def test_export(tacit: Tacit, tmp_path: Path, kind: str) -> None:
     if kind == "onnx":
         runtime = pytest.importorskip("onnxruntime")
@@ -143,9 +143,7 @@ def test_export(tacit: Tacit, tmp_path: Path, kind: str) -> None:
     said = tacit("export", "--format", kind, "--to", "model.out", "--json").json
     raw = (tmp_path / "model.out").read_bytes()
     assert said["bytes"] == len(raw)
-    if kind == "json":
-        assert np.shape(json.loads(raw)["weights"]["layer1.weight"]) == (64, 8)
-    elif kind == "onnx":
+    if kind == "onnx":
         session = runtime.InferenceSession(raw, providers=["CPUExecutionProvider"])
         feed = {each.name: np.zeros((2, 1)) for each in session.get_inputs()}
         assert len(feed) == 64 and session.run(["label"], feed)[0].shape == (2,)

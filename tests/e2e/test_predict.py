@@ -77,7 +77,6 @@ def test_a_site_writes_what_the_name_of_its_file_says(
     onnx = pytest.importorskip("onnx")
     assert tacit("site", "export", ".", "--to", "x.onnx", "--json").json["format"] == "onnx"
     assert len(onnx.load(tmp_path / "x.onnx").graph.input) == 4
-    assert tacit("site", "export", ".", "--to", "x.json", "--json").json["format"] == "json"
     said = tacit("site", "export", ".", "--to", "y.onnx", "--format", "safetensors", "--json")
     assert said.code == 2 and "y.onnx would hold safetensors" in said.json["error"]["text"]
     assert tacit("site", "export", ".", "--to", "y", "--json").code == 2
@@ -94,11 +93,18 @@ def test_a_new_client_gets_a_head_of_its_own(tacit: Tacit, patients: pa.Table, t
     other = ["well" if word == "ill" else "ill" for word in whole["outcome"].to_pylist()]
     own = whole.set_column(3, "outcome", [other]).append_column("id", [[*range(200)]])
     pa.csv.write_csv(own, tmp_path / "own.csv")
+    words = ("--head", "own.csv", "--date", "visit", "--to", "own.safetensors", "--json")
+    assert tacit("export", "latest", *words).json["path"] == "own.safetensors"
     assert tacit("export", "latest", "--to", "all.safetensors", "--json").code == 0
-    common, columns = package.load_model(tmp_path / "all.safetensors"), ["age", "sex", "visit"]
-    table = package.load(tmp_path / "own.csv", target="outcome", features=columns, date=["visit"])
-    rows = own.select(columns)
-    assert common.fit_head(table).score(rows, other) > 0.75 > common.score(rows, other)
+    model, rows = package.load_model(tmp_path / "own.safetensors"), own.select(["age", "sex", "visit"])
+    assert (
+        model.score(rows, other) > 0.75 > package.load_model(tmp_path / "all.safetensors").score(rows, other)
+    )
+
+
+def test_a_model_without_a_last_layer_gets_no_head(run: Tacit) -> None:
+    refused = run("export", "latest", "--head", "old.csv", "--to", "own.safetensors")
+    assert refused.code == 2 and "no network, and has no last layer to fit" in refused.err
 
 
 def test_a_generator_makes_rows_of_the_columns_that_it_learnt_from(

@@ -242,7 +242,7 @@ class TestExports:
     @pytest.mark.parametrize(
         ("name", "kind", "text"),
         [
-            ("model", None, "models are written as safetensors, onnx, json"),
+            ("model", None, "models are written as .safetensors, .onnx, .json"),
             ("model.onnx", "safetensors", "model.onnx would hold safetensors"),
             ("model.onnx", "pickle", "unknown format 'pickle'"),
         ],

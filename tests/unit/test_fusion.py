@@ -189,7 +189,6 @@ class TestMethod:
         read = load_model(model.save(tmp_path / "m.safetensors"))
         assert isinstance(read, Estimator)
         assert (read.predict_proba(rows.values) == model.predict_proba(rows.values)).all()
-        assert b"RandomForestClassifier" in model.to_bytes("json")
 
     @pytest.mark.parametrize(
         ("settings", "words"),

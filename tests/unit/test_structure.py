@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 
 import tacit
 
@@ -42,6 +44,20 @@ def test_no_class_is_deep() -> None:
         if len(ours) > DEEPEST:
             deep[found.__qualname__] = ours
     assert not deep, f"more than {DEEPEST} classes deep: let them have parts instead of ancestors"
+
+
+def test_methods_are_described_where_they_are_first_defined() -> None:
+    """An override has the docstring of what it overrides, here as in the pages that Sphinx makes."""
+    silent = [
+        f"{found.__module__}.{found.__qualname__}.{name}"
+        for found in classes_of_ours()
+        for name, member in vars(found).items()
+        if isinstance(member, FunctionType | property | classmethod | staticmethod)
+        if not (found.__name__.startswith("_") or name.startswith("_"))
+        if "<locals>" not in getattr(member, "__qualname__", "")  # else a function made it
+        if not inspect.getdoc(getattr(found, name))
+    ]
+    assert not silent
 
 
 @dataclass

@@ -49,8 +49,9 @@ def version(
 
 for training in (run, plan, survey, tune):
     app.command(cls=SettingsCommand, context_settings=EXTRA)(training)
-app.command(cls=ReadingCommand)(predict)
-for command in (new, methods, protections, resume, runs, show, compare, exposure, export, sample):
+for reading in (predict, export):
+    app.command(cls=ReadingCommand)(reading)
+for command in (new, methods, protections, resume, runs, show, compare, exposure, sample):
     app.command()(command)
 for operating in (submit, doctor, backup, restore):
     app.command()(operating)

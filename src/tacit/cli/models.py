@@ -22,20 +22,25 @@ FORMULA = r"^([=+@-].*[(|!])"  # with a function, a program or another sheet in 
 
 Kind = Annotated[
     str | None,
-    typer.Option("--format", help="safetensors, onnx, json or xgboost; else as the file's name ends."),
+    typer.Option("--format", help="safetensors, onnx or xgboost; else as the file's name ends."),
 ]
 
 
 def export(
+    context: typer.Context,
     name: RunName = "latest",
     to: Annotated[Path | None, typer.Option("--to", help="File to write, or a format by its name.")] = None,
     kind: Kind = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(help="File with rows, to which the last layer of a network is fitted: a head for them."),
+    ] = None,
     out: Out = "runs",
     as_json: Json = False,
 ) -> None:
     """Export a run's model in a standard format."""
     from tacit.models.files import load_model
-    from tacit.models.predictor import ENDINGS, EXPORTS
+    from tacit.models.predictor import EXPORTS
 
     if str(to) == "sklearn":
         told = "scikit-learn has no format of files but pickles, which run code when they are read"
@@ -43,9 +48,22 @@ def export(
     if kind is None and str(to) in EXPORTS:
         to, kind = None, str(to)
     folder = find_run(name, out)
-    path = to or Path(f"{folder.path.name}.{ENDINGS.get(kind or '', kind or 'safetensors')}")
-    facts = write_model(load_model(_file_of(folder)), path, kind)
+    path = to or Path(folder.path.name + EXPORTS.get(kind or "safetensors", ""))
+    model = load_model(_file_of(folder))
+    if head is not None:
+        model = _fit_head(model, head, context.meta[GIVEN].get("data", {}))
+    facts = write_model(model, path, kind)
     say(as_json, {"run": folder.path.name, **facts}, f"{path}: {facts['bytes']:,} bytes")
+
+
+def _fit_head(model: Any, rows: Path, reading: dict[str, Any]) -> Any:
+    from tacit.data.files import load
+
+    if not hasattr(model, "fit_head"):
+        raise ConfigError("--head: this model is no network, and has no last layer to fit: leave it out")
+    schema = model.schema
+    known = {"target": list(schema.target_names), "features": [column.name for column in schema.columns]}
+    return model.fit_head(load(rows, **{**known, "task": schema.task, **reading}))
 
 
 RunOrModel = Annotated[
@@ -142,7 +160,11 @@ def _file_of(folder: RunFolder) -> Path:
 
 
 def _table_bytes(table: Any, ending: str, what: str) -> bytes:
-    """Return a table as a file; others' words get an apostrophe in CSV where spreadsheets would run them."""
+    """Return a table as a file of that ending.
+
+    Labels may be other clients', and so may all words of a sample: in CSV an apostrophe stands before what
+    spreadsheets would carry out.
+    """
     import pyarrow as pa
     from pyarrow import compute, csv, parquet
 

@@ -1,5 +1,7 @@
 """What estimators have in common: from rows and groups to a trained model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +29,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     min_count: int | None
 
     def _plan(self) -> tuple[Method, Preparation]:
-        """Return the method with the settings of this estimator, and how rows are prepared."""
         raise NotImplementedError
 
     @property
@@ -47,20 +48,19 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, X: Any, target: Any, groups: Any, task: Task) -> None:
         """Train on the rows of each group as one party."""
-        try:
+        with _as_value_error():
             method, preparation = self._plan()
             table = _table(X, target, task)
             holdings = _holdings(table, groups)
             declared = {"classes": list(table.classes)} if table.classes else {}
-            training = Federation(holdings, seed=self.seed, declared=declared).train(
+            federation = Federation(holdings, seed=self.seed, declared=declared)
+            training = federation.train(
                 method,
                 protect=self.protect,
                 preparation=preparation,
                 min_count=self.min_count,
                 events=Events(),
             )
-        except TacitError as error:
-            raise ValueError(str(error)) from error
         self.model_ = training.model
         self.cost_ = training.ledger.summary()
         self.parties_ = np.array(holdings.names)
@@ -69,10 +69,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Return what the model predicts for rows that are like those it was fitted to."""
         validation.check_is_fitted(self)
         rows = validation.validate_data(self, X, reset=False, **self._checks(X))
-        try:
+        with _as_value_error():
             found: NDArray[Any] = getattr(self.model_, ask)(rows)
-        except TacitError as error:
-            raise ValueError(str(error)) from error
         return found
 
 
@@ -96,8 +94,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most likely class of each row."""
         chosen = self.predict_proba(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[chosen]
-        return predicted
+        return np.asarray(self.classes_[chosen])
 
 
 class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -115,6 +112,15 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted targets of each row."""
         return self._ask("predict", X)
+
+
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Raise what scikit-learn expects."""
+    try:
+        yield
+    except TacitError as error:
+        raise ValueError(str(error)) from error
 
 
 def _pair(checked: tuple[Any, Any]) -> tuple[Any, NDArray[Any]]:
@@ -137,7 +143,6 @@ def _table(X: Any, target: NDArray[Any], task: Task) -> Table:
 
 
 def _holdings(table: Table, groups: Any) -> Holdings:
-    """Return the rows of each group as the holdings of one party, named after the group."""
     if groups is None:
         return Holdings(table, np.array([0, table.rows]), ["everybody"])
     owners = validation.column_or_1d(groups)

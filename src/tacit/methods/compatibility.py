@@ -1,8 +1,4 @@
-"""Which method, protection and clients go together: one check for every way to start a training.
-
-What one component knows it says itself (``incompatibility``, ``standing``, ``incremental``); what follows for
-the pair, and for the number of clients, stands here and nowhere else.
-"""
+"""Which method, protection and clients go together: one check for every way to start a training."""
 
 from collections.abc import Sequence
 
@@ -28,32 +24,19 @@ PARTS_SUMMED = (
 
 
 def min_clients_of(protection: Protection, agreed: int | None = None) -> int:
-    """Return the fewest contributions of a total: as agreed, else 3, or 1 where nothing is hidden.
-
-    >>> from tacit.protections import PROTECTIONS
-    >>> min_clients_of(PROTECTIONS.build("plain")), min_clients_of(PROTECTIONS.build("bfv"))
-    (1, 3)
-    """
+    """Return the fewest contributions of a total: as agreed, else 3, or 1 where nothing is hidden."""
     return agreed if agreed is not None else 1 if protection.promises.single else MIN_CLIENTS
 
 
 def min_count_of(protection: Protection, agreed: int | None = None) -> int:
-    """Return the fewest rows of a class or category: as agreed, else 5.
-
-    1, which counts nothing, where nothing is hidden anyway, and where noise hides clients or rows.
-
-    >>> from tacit.protections import PROTECTIONS
-    >>> min_count_of(PROTECTIONS.build("plain")), min_count_of(PROTECTIONS.build("bfv"))
-    (1, 5)
-    """
+    """Return the fewest rows of a class or category: as agreed, else 5, or 1 where nothing or noise hides."""
     if protection.adds_noise and agreed is not None and agreed > 1:
         raise ConfigError(
             f"min_count is {agreed}, but {protection.name} adds noise to every total, and counts with noise "
             f"cannot be compared with it: leave it out, the noise hides every single {protection.noise_unit}"
         )
-    least = agreed
-    if least is None:
-        least = 1 if protection.promises.single or protection.adds_noise else MIN_COUNT
+    needless = protection.promises.single or protection.adds_noise
+    least = agreed if agreed is not None else 1 if needless else MIN_COUNT
     # A client rounds each share of the least count, and so many clients may have one row each.
     if least > 1 and least**2 * protection.promises.precision > 0.5:
         raise ConfigError(

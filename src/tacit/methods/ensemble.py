@@ -10,10 +10,8 @@ Federated Learning with Ensemble of One-Layer Neural Networks", 2025. The paper'
 
 Client (algorithm 1): for each estimator, the terms of FedHEONN for X[I_s, I_f]. Coordinator (algorithms 3
 and 4): for each estimator, merge and solve as FedHEONN does. Prediction (algorithm 2): every estimator
-votes, or the mean is taken. One estimator with ρ_s = ρ_f = 1 is FedHEONN itself.
-
-A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the patch here: a client takes
-a larger patch in batches of that many values and combines their terms, as eq. 7 does.
+votes, or the mean is taken. A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_max / (N_s N_f)) does not limit the
+patch here: a client takes a larger one in batches of so many values and combines their terms, as eq. 7 does.
 """
 
 from __future__ import annotations
@@ -76,20 +74,10 @@ class FedHEONNEnsemble(Method):
         Activation of the outputs; by default logistic, of a regression linear.
     mode : {"sealed", "paper", "robust"}
         What travels: sums only, factors in the clear, or triangles in the clear.
-    rank : int, optional
-        In mode "paper", keep so many directions of each merged factor.
     max_memory : int, optional
         Values of prepared rows that a client holds at a time; larger patches are taken in batches.
     processes : int
         Processes over which client and coordinator spread the networks.
-
-    Examples
-    --------
-    >>> import tacit
-    >>> federation = tacit.Federation.embedded("digits", clients=20, partition="label-sorted")
-    >>> model = FedHEONNEnsemble(estimators=20, samples=0.1, features=0.75).fit(federation)
-    >>> model.score(federation.test.values, federation.test.target) > 0.9
-    True
     """
 
     name = "fedheonn-ensemble"
@@ -110,7 +98,6 @@ class FedHEONNEnsemble(Method):
     lam: float = 1e-3
     activation: ActivationName | None = None
     mode: Literal["sealed", "paper", "robust"] = "sealed"
-    rank: int | None = None
     max_memory: int | None = None
     processes: int = 1
 
@@ -130,10 +117,9 @@ class FedHEONNEnsemble(Method):
     @property
     def network(self) -> FedHEONN:
         """The base model."""
-        return FedHEONN(self.lam, self.activation, self.mode, self.rank, class_weight=self.class_weight)
+        return FedHEONN(self.lam, self.activation, self.mode, class_weight=self.class_weight)
 
     def check(self, schema: Schema) -> None:
-        """Refuse a task that cannot be learnt, and a memory that does not hold a row."""
         super().check(schema)
         if self.max_memory is not None and self.max_memory < schema.features:
             raise ConfigError(
@@ -151,7 +137,6 @@ class FedHEONNEnsemble(Method):
         return self.network.standing
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why the base method cannot work with a protection, or None."""
         return self.network.incompatibility(protection)
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
@@ -219,7 +204,6 @@ class FedHEONNEnsemble(Method):
     # -- whoever opens the total -------------------------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Return what is wrong with factors or triangles, or None."""
         agreed = self.estimators, self.network.count_grams(schema)
         return patches.find_flaw(name, piece, agreed, self._size(schema))
 
@@ -236,17 +220,9 @@ class FedHEONNEnsemble(Method):
         return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
     def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
-        """Return, of factors or triangles, what ``rank`` left out, and which networks have no row."""
-        empty = self._find_empty(clear)
-        found = self._describe_empty(empty)
-        if self.rank is None or empty.all():
-            return found
-        # As if all networks were outputs of one: the worst of them is told.
-        together = {name: np.concatenate(np.asarray(value)[~empty]) for name, value in clear.items()}
-        return [*self.network.remarks(together), *found]
+        return self._describe_empty(self._find_empty(clear))
 
     def _find_empty(self, fields: Mapping[str, Any], error: float = 0.0) -> NDArray[np.bool_]:
-        """Return which estimators have not learnt from a single row."""
         is_empty = self.network.exchange.is_empty
         return np.array([is_empty(own, error) for own in unstack_fields(fields, self.estimators)])
 
@@ -284,7 +260,6 @@ class FedHEONNEnsemble(Method):
         return shared | found | ({"empty": empty} if empty.any() or "empty" in shared else {})
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        """Return what clients need: the scale, the lists and the weights."""
         return self.network.view(shared)
 
     def model(self, shared: Shared) -> Ensemble:
@@ -296,5 +271,4 @@ class FedHEONNEnsemble(Method):
 
     @classmethod
     def tiny(cls) -> FedHEONNEnsemble:
-        """Return a setting that learns in a moment, for contract tests."""
         return cls(estimators=3, samples=0.8, features=0.7, replace_samples=True)

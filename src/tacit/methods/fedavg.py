@@ -33,14 +33,13 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
+from tacit.methods.averaging import architecture as learnt
 from tacit.methods.averaging import rounds
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
-from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.client_update import train_client
+from tacit.methods.averaging.architecture import Architecture, read_targets
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.methods.averaging.local_training import LocalTraining
+from tacit.methods.averaging.local_training import LocalTraining, train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, Stopping
-from tacit.methods.averaging.targets import read_targets, scale_targets, share_classes, target_moments
 from tacit.methods.base import Method
 from tacit.models.network import Matrix, Network, Targets, Vector
 from tacit.models.neural import PREFIX, TARGET_CENTRE, Neural
@@ -86,6 +85,7 @@ class FedAvg(Method):
     needs_norms = False
     weighs_classes: ClassVar[bool] = True
     learns_from_models: ClassVar[bool] = True
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3}
     default_protection: ClassVar[str] = "masked"
     paper = (
         "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
@@ -110,7 +110,6 @@ class FedAvg(Method):
 
     @property
     def counts_classes(self) -> bool:
-        """Whether class counts are summed."""
         return super().counts_classes or self.weighting.from_labels
 
     @property
@@ -209,7 +208,6 @@ class FedAvg(Method):
         return shared | {**before, **self.server.move(mean, shared, network), **number}
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Refuse a visible change that is larger than a client may make."""
         return self.change.find_flaw(name, piece, self.travelling(schema))
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
@@ -231,18 +229,17 @@ class FedAvg(Method):
 
     @classmethod
     def tiny(cls) -> Self:
-        """Return a small network and few rounds."""
-        return cls.from_config({"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3})
+        return cls.from_config(cls.small)
 
     def check(self, schema: Schema) -> None:
-        """Refuse a task, a network, a choice of layers or a budget that cannot work."""
         super().check(schema)
         self.travelling(schema).chosen(self.change.protect_layers)
         self.budget.check_budget(self.local.epochs)
         self.budget.check_sums("targets" if schema.task == "regression" else None)
         self.stopping.check_task(schema.task)
 
-    target_moments, scale_targets, share_classes = target_moments, scale_targets, share_classes
+    target_moments, scale_targets = learnt.target_moments, learnt.scale_targets
+    share_classes = learnt.share_classes
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         """Return the sums of class counts and of targets, which the preparation scales under noise."""
@@ -251,34 +248,28 @@ class FedAvg(Method):
         return super().agreements(schema, protection) | own
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why weights cannot have noise, if the protection adds any."""
         if not protection.adds_noise:
             return None
         text = "noise would spoil the counts that class_weight needs: leave it out, or use fedheonn"
         return text if self.class_weight else self.weighting.explain_noise_conflict()
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
-        """Warn of sums that the budget for rows leaves out."""
         text = "example_epsilon does not cover the sums that agree on a scale: use scale = 'none'"
         return (text,) if self.budget.noise and scaled else ()
 
     @property
     def own_epsilon(self) -> float:
-        """Return what DP-SGD costs any one row at most."""
         return self.budget.bound_epsilon(self.rounds, self.local.epochs)
 
     @property
     def sums(self) -> int:
-        """Return the sums of the weights, and of all rounds."""
         return self.weighting.sums + self.rounds * self.round_sums
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round at the most."""
         return 1 + 2 * self.stopping.active  # scores of the hold-outs, and taking the round back
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights, the same everywhere."""
         return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
 
     def continue_from(self, shared: Shared) -> Shared:
@@ -287,14 +278,11 @@ class FedAvg(Method):
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        """Return what clients need: the weights, not the server's own state."""
         own = (*self.server.state, rounds.PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(own)}
 
     def carry_over(self, party: Party, earlier: Party) -> None:
-        """Go on counting the rounds that cost the examples' budget."""
         self.budget.carry_over(party, earlier)
 
     def model(self, shared: Shared) -> Neural:
-        """Return the model that has the shared weights."""
         return self.architecture.make_model(shared)

@@ -16,14 +16,8 @@ The paper's symbols, with samples as its columns and ours as rows (X is the tran
 Minimising ½‖F(d̄ - Xw)‖² + ½λ‖w‖² (eq. 1) asks for (XᵀFFX + λI) w = m (eq. 2), solved by
 w = U (S² + λI)⁻¹ Uᵀ m (eq. 4). Factors of several clients merge: the SVD of [U₁S₁ | U₂S₂ | …] has the U
 and S of all their rows together (eq. 5), and m is a sum (eq. 6-8); so who holds which rows makes no
-difference to w. Three modes say what travels, each an exchange of its own::
-
-    paper    factors in the clear, m protected. A factor reveals XᵀFFX, and with it single rows of a
-             client that has few (docs/fedheonn.md)
-    sealed   XᵀFFX is a sum as well: its upper triangle and m are one vector through any protected sum
-    robust   triangles of [FX | Fd̄] in the clear, for a coordinator that may see them: no digits are lost
-
-Where noise is added to sums, other ones travel (:mod:`tacit.methods.heonn.noisy`).
+difference to w. What travels, by ``mode``, is in :mod:`tacit.methods.heonn.exchanges`; where noise is added
+to sums, other ones travel (:mod:`tacit.methods.heonn.noisy`).
 
 A classifier's targets are 0.05 and 0.95. For the logistic function f' is the same at both, and for the
 linear one it is 1 everywhere: then one factor or Gram matrix serves all outputs.
@@ -105,7 +99,6 @@ class FedHEONN(Settings):
     )
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the seed of the random layer, the same for all."""
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
 
     def finds_scale_itself(self, coordinator: Coordinator) -> bool:
@@ -178,19 +171,15 @@ class FedHEONN(Settings):
     # -- whoever opens the total (algorithm 2) -----------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Return what is wrong with a factor or triangle, or None."""
         return self.exchange.flaw(name, piece, self.size(schema), self.count_grams(schema))
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
-        """Merge many clients' factors, or stack their triangles, at once."""
         return self.exchange.fold(name, pieces)
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
-        """Return, in mode "paper", U (S² + λI)⁻¹ Uᵀ: times m, these are the weights."""
         return self.exchange.operator(clear)
 
     def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
-        """Return, in mode "paper", what ``rank`` left out."""
         return self.exchange.remarks(clear)
 
     @apply
@@ -215,11 +204,9 @@ class FedHEONN(Settings):
         return shared | self.selection.choose_finalist(total["right"], shared)
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        """Return what clients need: the scale and the weights, not what they are made of."""
         return {name: value for name, value in shared.items() if name not in INTERMEDIATE}
 
     def model(self, shared: Shared) -> OneLayer:
-        """Return the network with the weights."""
         return self.build(shared, shared["weights"], shared.get("chosen", (0, len(shared["weights"]) - 1)))
 
     def build(self, shared: Shared, weights: Matrix, chosen: Sequence[float]) -> OneLayer:

@@ -11,11 +11,9 @@ Federated Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a ro
 
 The rates here are neither the paper's, which are tuned for every data set, nor Flower's, with which a large
 network does not learn: (1 - β₁) η/τ is about 1, so that in the first round small changes are taken as they
-are, as in FedAvg, and only larger ones are damped (docs/averaging.md).
-
-The paper begins with v = τ², Flower with 0: ``v0`` is that choice. The paper's FedAdam has no correction of
-the bias of m and v, Flower's has: with ``bias_correction``, η is multiplied by √(1 - β₂^(t+1)) / (1 -
-β₁^(t+1)) in round t = 1, 2, …, which is Flower's count; Kingma and Ba have t for t + 1.
+are, as in FedAvg, and only larger ones are damped (docs/averaging.md). The paper begins with v = τ², Flower
+with 0: ``v0`` is that choice. With ``bias_correction``, which Flower's FedAdam has and the paper's has not, η
+is multiplied by √(1 - β₂^(t+1)) / (1 - β₁^(t+1)) in round t = 1, 2, …; Kingma and Ba have t for t + 1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,7 +67,6 @@ class AdaptiveStep(ServerStep):
     bias_correction: bool = False
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("eta", 0 < self.eta < inf, "give a learning rate above 0"),
             ("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),

@@ -13,8 +13,7 @@ from tacit.core.marks import contribution
 from tacit.core.party import Party
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
-from tacit.methods.averaging.client_update import train_client
-from tacit.methods.averaging.local_training import Correction, LocalTraining
+from tacit.methods.averaging.local_training import Correction, LocalTraining, train_client
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
 
@@ -32,7 +31,6 @@ class ProximalTraining(LocalTraining):
     mu: float = 0.01
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (*super().rules(), ("mu", self.mu >= 0, "give a number of at least 0"))
 
     def pull_towards(self, start: Vector) -> Correction | None:

@@ -10,9 +10,9 @@ This is FedAvg of w alone: h_k never leaves client k, and stays there for the ne
 also if the run is stopped and goes on. A head begins with the weights of the public seed.
 
 We add last layers in closed form, as FedHEONN solves them (:mod:`tacit.models.heads`). A client that is drawn
-for the first time after the first round fits one to its rows before it trains. After the last round a
-protected sum over all gives one for the model that everybody gets; private layers before it are those of the
-seed. From there each client fits its own to its rows, behind the shared layers as they are by then.
+for the first time after the first round fits one before it trains. After the last round a protected sum gives
+one for the model that everybody gets; private layers before it are those of the seed. From there each client
+fits its own.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,7 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.kept_state import find_kept, read_kept, swap_kept
-from tacit.methods.averaging.rounds import HoldOutMonitor
+from tacit.methods.averaging.rounds import HoldOutMonitor, find_kept, read_kept, swap_kept
 from tacit.methods.fedavg import FedAvg
 from tacit.models.heads import fit_layer, solve_layer, sum_layer
 from tacit.models.leastsquares import Matrix, symmetric, upper
@@ -116,7 +115,6 @@ class Flop(FedAvg):
         return split(self.architecture.build(schema), self.share)
 
     def travelling(self, schema: Schema) -> Network:
-        """Return the shared part of the network."""
         return self.parts(schema)[0]
 
     def join(self, shared: Shared, own: Vector | None = None) -> dict[str, Any]:
@@ -144,7 +142,6 @@ class Flop(FedAvg):
         list(coordinator.ask(self.fit_own, failures={}))
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
-        """Return also the heads, where clients vanish with their process."""
         return super().summarise(monitor) | read_kept(monitor.coordinator, self.swap_head, KEPT)
 
     # -- a client ----------------------------------------------------------------------------------
@@ -209,7 +206,6 @@ class Flop(FedAvg):
         return swap_kept(party, message, KEPT, "head")
 
     def carry_over(self, party: Party, earlier: Party) -> None:
-        """Go on with the head of an earlier attempt at the same run."""
         super().carry_over(party, earlier)
         party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
 
@@ -225,31 +221,25 @@ class Flop(FedAvg):
     # -- what a federation asks of every method ----------------------------------------------------
 
     def check(self, schema: Schema) -> None:
-        """Refuse also a network whose last layer cannot be fitted, if it is to be."""
         super().check(schema)
         self._sums_layout(schema)
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why last layers cannot be fitted from sums with noise."""
         if protection.adds_noise and self.fit_heads:
             return "nothing bounds the sums that last layers are fitted from: set fit_heads = false"
         return super().incompatibility(protection)
 
     @property
     def sums(self) -> int:
-        """Return the sums of all rounds, and that of the last layer."""
         return super().sums + self.fit_heads
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights of the shared layers, and the seed of the others."""
         seed, private = int(rng.integers(2**62)), add_prefix(PREFIX, self.parts(schema)[1].shapes)
         known = super().init(schema, np.random.default_rng(seed))
         return {SEED: seed, **{name: value for name, value in known.items() if name not in private}}
 
     def model(self, shared: Shared, own: Vector | None = None) -> Neural:
-        """Return the model with the last layer for all, or a client's own head."""
         return super().model(shared | add_prefix(PREFIX, self.join(shared, own)))
 
     def model_at(self, party: Party, shared: Shared) -> Neural:
-        """Return the model with a client's own head, if it has one."""
         return self.model(shared, party.state.get(OWN))

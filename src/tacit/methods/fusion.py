@@ -118,7 +118,6 @@ class Fusion(Method):
             raise ConfigError(f"unknown distribution '{unknown[0]}': {nearest(unknown[0], FAMILIES)}")
 
     def check(self, schema: Schema) -> None:
-        """Refuse estimators that are unknown or for another task, and noise on targets without bounds."""
         super().check(schema)
         for text in {self.local, self.final or self.local}:
             name_estimator(text, schema.task)
@@ -126,31 +125,25 @@ class Fusion(Method):
             raise ConfigError("epsilon is for classes: nothing bounds the targets of a regression")
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why a protection cannot hide what it promises to."""
         text = "each client's distributions and model travel by themselves, and no sum hides them: use plain"
         return None if protection.shows_contributions else text
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
-        """Warn of what travels in the clear, and of sums that the budget leaves out."""
         clear = f"the coordinator sees {self.reveals['coordinator']}"
         text = "epsilon does not cover the sums that agree on a scale: use scale = 'none'"
         return (clear, text) if self.epsilon and scaled else (clear,)
 
     @property
     def own_epsilon(self) -> float:
-        """Return the budget of a row, which one release spends."""
         return self.epsilon or inf
 
     def carry_over(self, party: Party, earlier: Party) -> None:
-        """Tell the same as in an earlier attempt."""
         party.state.update({NOISY: earlier.state[NOISY]} if NOISY in earlier.state else {})
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the seed by which rows are drawn."""
         return {"seed": int(rng.integers(2**62))}
 
     def continue_from(self, shared: Shared) -> Shared:
-        """Refuse: what clients told is not kept."""
         raise ConfigError("fusion has one round, and keeps only its model: train all clients together")
 
     def train(self, coordinator: Coordinator) -> None:
@@ -214,7 +207,6 @@ class Fusion(Method):
         return np.concatenate(drawn), labels
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        """Return why nothing can be drawn from what a client told, or predicted by it, if so."""
         inputs, need = Inputs(schema, {}), 1 if schema.task == "classification" else 2
         try:
             (raw,) = _unpack(piece)
@@ -243,12 +235,10 @@ class Fusion(Method):
         return shared | {"estimator": fit_estimator(self.final or self.local, X, y, rng)}
 
     def model(self, shared: Shared) -> Estimator:
-        """Return the final model."""
         return Estimator(shared["estimator"], Inputs.of(shared))
 
     @classmethod
     def tiny(cls) -> "Fusion":
-        """Return trees, and few distributions."""
         return cls("DecisionTree(max_depth=4)", families=("norm", "uniform"), samples=100)
 
 

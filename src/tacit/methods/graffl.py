@@ -17,7 +17,7 @@ the points. So draws are ranked by Δ of the pooled rows, and no client's own di
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -39,13 +39,13 @@ from tacit.methods.fedavg import FedAvg
 from tacit.models.generator import MIXTURE, Generator, Mixtures
 from tacit.models.mlp import DECODER, SuffiAE
 from tacit.models.network import Matrix, Targets
-from tacit.models.neural import PREFIX
-from tacit.models.zoo import sizes_of
+from tacit.models.neural import PREFIX, sizes_of
 
 HELD = 0.9  # share of its variance that a client asks summaries to hold
 WIDE = 0.5  # deviation of the vague prior: half of the way from the centre of the cube to its sides
 LEAST = 1e-4  # variance of a summary, and weight of a class that somebody has
 PAIRS = 200  # of points of a mixture, from which E φ(Y, Y') follows
+FEW = {"trials": 1, "draws": 10, "points": 4}  # of the setting for tests
 MOST = 1000  # rows of a class that a client compares: of more, so many are drawn
 CHECKED = 200  # generated rows that are compared with clients' rows in the end
 NEAR = (0.0, 0.01, 0.1, 1.0, np.inf)  # distances to the nearest row, in the usual one between a client's rows
@@ -79,6 +79,7 @@ class Graffl(FedAvg):
 
     name = "graffl"
     tasks = ("classification",)
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (3,), "batch": 8, "rate": 0.05, "rounds": 3, **FEW}
     paper = "Hahn and Lee, GRAFFL: Gradient-free Federated Learning of a Bayesian Generative Model, 2020"
     reveals: ClassVar[Mapping[str, str]] = {
         "coordinator": "where totals open there, the generator, and how far the summaries of all clients lie "
@@ -250,26 +251,16 @@ class Graffl(FedAvg):
         accepted = proposed.choose(best, np.arange(len(count)))._asdict()
         return shared | {"trial": trial + 1, **add_prefix(PREFIX + MIXTURE, accepted)}
 
-    @classmethod
-    def tiny(cls) -> Self:
-        """Return a small network, few rounds and few draws."""
-        few = {"rounds": 3, "trials": 1, "draws": 10, "points": 4}
-        return cls.from_config({"hidden": (3,), "batch": 8, "rate": 0.05, **few})
-
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why noise on sums makes no sense."""
         return "noise would decide which draws are accepted: use masked" if protection.adds_noise else None
 
     @property
     def sums(self) -> int:
-        """Return the sums of training, and of the vote, the prior, all trials, and the check."""
         return super().sums + self.trials + 3
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights, and a seed from which all parties draw the same mixtures."""
         return {**super().init(schema, rng), "seed": int(rng.integers(2**31))}
 
     def model(self, shared: Shared) -> Generator:
-        """Return the network, with the mixtures once there are some."""
         network = self.architecture.make_model(shared)
         return Generator(network.arrays, network.settings, network.inputs)

@@ -9,11 +9,10 @@ With p_ij the share of class j among the N_i rows of client i, and P_j its share
 
 The sums cancel: W_i ∝ N_i/s_i (HWFedAvg), and its inverse is ∝ s_i/N_i (NWFedAvg); without the sizes
 (``by_size``) 1/s_i and s_i. So a client needs nobody's numbers but P_j, from a protected sum of class counts,
-and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``).
-
-It also suggests leaving out heterogeneous clients, or some of their rows; here those whose s_i is above
-``threshold`` times that of a client with the shares P_j: "exclude" gives them no weight, and nobody learns
-whom; "subsample" trains on at most P_j N_i rows of class j, drawn anew in every round.
+and neither histograms nor weights are shown; the paper shows W_i to the coordinator (``expose_weights``). It
+also suggests leaving out heterogeneous clients ("exclude": they have no weight, and nobody learns whom), or
+some of their rows ("subsample": at most P_j N_i of class j, drawn anew in every round); here those whose s_i
+is above ``threshold`` times that of a client with the shares P_j.
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.layout import Field
 from tacit.core.party import Party
@@ -29,9 +27,8 @@ from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
 from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Targets
+from tacit.models.network import Targets, Vector
 
-Vector = NDArray[np.float64]
 PAPER = (
     "Santos, Templeton, Chemli, Cerasti, Pugliese, Bruno, De Cubellis and Jug, Exploring Aggregation "
     "Strategies for Federated Learning in National Statistics, 2023"
@@ -44,12 +41,7 @@ def class_counts(labels: Targets, classes: int) -> Vector:
 
 
 def concentration(counts: Vector, shares: Vector) -> float:
-    """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes.
-
-    >>> even, P = np.array([5.0, 5.0]), np.array([0.5, 0.5])
-    >>> concentration(even, P), concentration(np.array([10.0, 0.0]), P)
-    (0.25, 0.5)
-    """
+    """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes."""
     return float(shares @ (counts / counts.sum()) ** 2)
 
 
@@ -70,6 +62,7 @@ class HomogeneityWeighting(Weighting):
     """
 
     from_labels: ClassVar[bool] = True
+    sums = 2  # of the class counts, and of the squared weights
 
     by_size: bool = True
     heterogeneous: Literal["keep", "exclude", "subsample"] = "keep"
@@ -77,16 +70,10 @@ class HomogeneityWeighting(Weighting):
     expose_weights: bool = False
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("weighting", not self.equal, "clients have weights of their own here, 'equal' is for fedavg"),
             ("threshold", self.threshold >= 1, "give 1 or more; 1 is as even as all rows together"),
         )
-
-    @property
-    def sums(self) -> int:
-        """Return two: of the class counts, and of the squared weights."""
-        return 2
 
     def prefer(self, concentration: float, rows: int) -> float:
         """Return N_i/s_i, or without the size 1/s_i."""
@@ -108,11 +95,9 @@ class HomogeneityWeighting(Weighting):
         return np.sort(np.concatenate(kept))
 
     def fields(self) -> list[Field]:
-        """Return the field that carries the weight."""
         return [Field("weight", (), bound=1.0, clear=self.expose_weights)]
 
     def explain_noise_conflict(self) -> str:
-        """Return why noise on sums makes no sense: weights are the whole point here."""
         return "its weights and class counts are sums that noise and clipping would spoil: use fedavg"
 
     def _concentrations(self, labels: Targets, shared: Shared) -> tuple[float, float]:
@@ -133,16 +118,7 @@ class InverseHomogeneityWeighting(HomogeneityWeighting):
 
 @dataclass(frozen=True)
 class HWFedAvg(FedAvg):
-    """FedAvg that counts clients with homogeneous classes more (Santos et al., 2023).
-
-    Examples
-    --------
-    >>> import tacit
-    >>> federation = tacit.Federation.embedded("digits", clients=12, partition="majority-even")
-    >>> model = HWFedAvg(rounds=5, local=tacit.LocalTraining(epochs=5)).fit(federation)
-    >>> model.score(federation.test.values, federation.test.target) > 0.8
-    True
-    """
+    """FedAvg that counts clients with homogeneous classes more (Santos et al., 2023)."""
 
     name = "hwfedavg"
     tasks = ("classification",)

@@ -5,24 +5,21 @@ centralized barrier for cross-device federated learning", NeurIPS 2021 (at first
 Stochastic Algorithms in Federated Learning"), algorithm 1. With the paper's symbols::
 
     x, y_i     weights at the start of a round, and those of client i
-    s          state of the base optimiser: m, and v of Adam (``server``)
-    U, V       its step and its update: U(g, s) = β₁ m + (1 - β₁) g, of Adam over √v + τ;
-               V: m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g²
+    m          state of the base optimiser, descent with momentum (``server``)
+    U          its step and its update: U(g, m) = β₁ m + (1 - β₁) g
     c          mean of the clients' gradients ∇f_i(x) over all of their rows
     η, ζ       rate of the local steps (``local.rate``), and the rows of one
 
-    y_i ← y_i - η U(∇f_i(y_i; ζ) - ∇f_i(x; ζ) + c, s)      MIME
-    y_i ← y_i - η U(∇f_i(y_i; ζ), s)                       MimeLite (``lite``)
-    x ← mean of y_i,  s ← V(c, s)
+    y_i ← y_i - η U(∇f_i(y_i; ζ) - ∇f_i(x; ζ) + c, m)      MIME
+    y_i ← y_i - η U(∇f_i(y_i; ζ), m)                       MimeLite (``lite``)
+    x ← mean of y_i,  m ← U(c, m)
 
-MIME needs c before the local steps, so a round has two protected sums; MimeLite has one, of changes and
-gradients together. With β₁ = 0 and "momentum" the base optimiser is plain descent.
+MIME needs c before the local steps, so a round has two protected sums; MimeLite has one.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +30,7 @@ from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
-from tacit.methods.averaging.client_update import compute_gradient, train_client
+from tacit.methods.averaging.local_training import compute_gradient, train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -45,38 +42,21 @@ class FrozenStep(ServerStep):
 
     Parameters
     ----------
-    base : {"momentum", "adam"}
-        Which one: descent with momentum, or Adam.
     beta1 : float
-        Decay β₁ of the mean gradient.
-    beta2 : float
-        Decay β₂ of its square, of "adam".
-    tau : float
-        τ, which keeps the division of "adam" from running away.
+        Decay β₁ of the mean gradient; 0 is plain descent.
     """
 
     told: ClassVar[tuple[str, ...]] = ("frozen/",)
 
-    base: Literal["momentum", "adam"] = "momentum"
     beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 0.01
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
-        decays, below = ("beta1", "beta2"), "give a number from 0 up to, but below, 1"
-        yield from ((name, 0 <= getattr(self, name) < 1, below) for name in decays)
-        yield "tau", 0 < self.tau < inf, "give a small number above 0"
+        return (("beta1", 0 <= self.beta1 < 1, "give a number from 0 up to, but below, 1"),)
 
     def follow(self, gradient: Vector, shared: Shared) -> Vector:
-        """Return U(g, s), by which a step goes."""
+        """Return U(g, m)."""
         mixed: Vector = self.beta1 * shared["frozen/m"] + (1 - self.beta1) * gradient
-        return mixed / (np.sqrt(shared["frozen/v"]) + self.tau) if self.base == "adam" else mixed
-
-    def learn(self, gradient: Vector, shared: Shared) -> dict[str, Vector]:
-        """Return V(g, s), the state after a round."""
-        m = self.beta1 * shared["frozen/m"] + (1 - self.beta1) * gradient
-        return {"frozen/m": m, "frozen/v": self.beta2 * shared["frozen/v"] + (1 - self.beta2) * gradient**2}
+        return mixed
 
 
 @dataclass(frozen=True)
@@ -103,7 +83,7 @@ class Mime(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = "clients follow the base optimiser: set base and beta1 instead"
+        given = "clients follow the base optimiser: set beta1 instead"
         plain = (
             ("optimiser", self.local.optimiser == "sgd", given),
             ("momentum", not self.local.momentum, given),
@@ -153,18 +133,14 @@ class Mime(FedAvg):
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
-        """Move x by the mean change, and s by c."""
+        """Move x by the mean change, and m by c."""
         shared = self.centre(total, shared) if self.lite else shared
-        return super().step(total, shared) | self.server.learn(shared["frozen/c"], shared)
-
-    # -- what a federation asks of every method ----------------------------------------------------
+        return super().step(total, shared) | {"frozen/m": self.server.follow(shared["frozen/c"], shared)}
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round at the most."""
         return super().round_sums + (not self.lite)
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights, and an optimiser that has seen nothing."""
         nothing = np.zeros(self.architecture.build(schema).trained)
-        return {**super().init(schema, rng), "frozen/m": nothing, "frozen/v": nothing}
+        return {**super().init(schema, rng), "frozen/m": nothing}

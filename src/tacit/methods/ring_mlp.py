@@ -11,20 +11,18 @@ Homomorphic Encryption", Sensors 23, 2023, sections 3.3 and 3.4. With the paper'
 Client i has the gradient ∇F_i of all its rows. The encrypted sum goes around the ring, the server decrypts
 it and divides by the number of clients, and all move to X_{n+1} = X_n - γ ∇F(X_n). So the model is that
 of gradient descent on the pooled rows, where each client counts the same; with ``weighting = "rows"`` each
-row does, if clients differ in size.
-
-What the paper leaves to future work is here too: batches, L2, momentum and Adam, applied to the mean
-gradient; and totals that clients open, without a server's key (``bfv``, for one).
+row does. What the paper leaves to future work is here too: batches, L2, momentum and Adam, applied to the
+mean gradient; and totals that clients open, without a server's key (``bfv``, for one).
 
 If n - 1 of n clients have a gradient of exactly zero for a parameter, the total shows that of the last one
 (section 5.2.2); with p the share of zeros, n p^(n-1) (1 - p) of the parameters are expected to be such.
 ``watch`` counts how many are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,8 +37,7 @@ from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture
-from tacit.methods.averaging.client_update import compute_gradient
-from tacit.methods.averaging.local_training import LocalTraining
+from tacit.methods.averaging.local_training import LocalTraining, compute_gradient
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
@@ -72,7 +69,6 @@ class CommonStep(LocalTraining):
     l2: float = 0.0
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         own = ("epochs", self.epochs == 1, "a round is one step: set rounds instead")
         return (*super().rules(), own, ("l2", 0 <= self.l2 < inf, "give a number of at least 0"))
 
@@ -95,19 +91,12 @@ class RingMLP(FedAvg):
     watch : bool
         Count before each round the parameters for which a single client has a gradient, and note it. One
         more sum, which tells the coordinator how many clients have one for each: for experiments.
-
-    Examples
-    --------
-    >>> import tacit
-    >>> federation = tacit.Federation.embedded("digits", clients=5, partition="iid")
-    >>> model = RingMLP(rounds=60, local=CommonStep(rate=0.5)).fit(federation, protect="plain")
-    >>> model.score(federation.test.values, federation.test.target) > 0.9
-    True
     """
 
     name = "ring-mlp"
     tasks = ("classification",)
     default_protection: ClassVar[str] = "ring"
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 4, "rate": 1.0}
     paper = (
         "Angulo, Márquez and Villanueva-Polanco, Training of Classification Models via Federated Learning "
         "and Homomorphic Encryption, 2023"
@@ -148,8 +137,6 @@ class RingMLP(FedAvg):
         after[: network.trained] = start - change
         return moved | add_prefix(PREFIX, network.named(after)) | add_prefix(MEMORY, memory)
 
-    # -- the leak of section 5.2.2 -----------------------------------------------------------------
-
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         """Count the parameters for which only one client has a gradient, if that is to be watched."""
         if not self.watch:
@@ -157,10 +144,8 @@ class RingMLP(FedAvg):
         coordinator = monitor.coordinator
         counts = coordinator.reveal(self.activity, cohort)
         alone, expected = count_alone(np.rint(counts["active"]), counts.contributors)
-        text = (
-            f"round {number + 1}: {alone:,} of {counts['active'].size:,} parameters have the gradient of a "
-        )
-        text += f"single client, which the total shows; by n p^(n-1) (1-p) there would be {expected:,.1f}"
+        text = f"round {number + 1}: {alone:,} of {counts['active'].size:,} parameters have the gradient of "
+        text += f"a single client, which the total shows; by n p^(n-1) (1-p) there would be {expected:,.1f}"
         coordinator.events.emit(Noted("gradients", text, "warning" if alone else "info"))
         return cohort
 
@@ -175,30 +160,17 @@ class RingMLP(FedAvg):
         return {"active": compute_gradient(self, party, shared, self.local.batch)[0] != 0.0}
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why counts cannot have noise, if they are to be watched."""
         if protection.adds_noise and self.watch:
             return "with noise nobody can count gradients of a single client: leave watch out"
         return super().incompatibility(protection)
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round at the most."""
         return super().round_sums + self.watch
-
-    @classmethod
-    def tiny(cls) -> Self:
-        """Return a small network and few, long steps."""
-        return cls.from_config({"hidden": (8,), "rounds": 4, "rate": 1.0})
 
 
 def count_alone(active: Vector, clients: int) -> tuple[int, float]:
-    """Return how many parameters one client alone has a gradient for, and how many the paper expects.
-
-    ``active`` says of each parameter how many of the clients have a gradient that is not zero.
-
-    >>> count_alone(np.array([2.0, 1.0, 0.0, 1.0]), 2)
-    (2, 2.0)
-    """
+    """Return how many parameters one client alone has a gradient for, and how many the paper expects."""
     zeros = 1.0 - float(active.sum()) / (clients * active.size)
     expected = active.size * clients * zeros ** (clients - 1) * (1.0 - zeros)
     return int((active == 1).sum()), expected

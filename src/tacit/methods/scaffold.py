@@ -28,9 +28,8 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.methods.averaging.aggregation import Gradients, Weighting
-from tacit.methods.averaging.client_update import train_client
-from tacit.methods.averaging.kept_state import find_kept, read_kept, swap_kept
-from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
+from tacit.methods.averaging.local_training import train_client
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, find_kept, read_kept, swap_kept
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
 
@@ -122,7 +121,6 @@ class Scaffold(FedAvg):
         return Message()
 
     def carry_over(self, party: Party, earlier: Party) -> None:
-        """Go on with the control variate of an earlier attempt at the same run."""
         super().carry_over(party, earlier)
         party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
 
@@ -143,22 +141,18 @@ class Scaffold(FedAvg):
     # -- what a federation asks of every method ----------------------------------------------------
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why noise on sums makes no sense: a client's c_i would not be what was summed."""
         return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
-        """Warn of totals in which one client stands out."""
         text = "one that missed rounds, or is new, adds nearly its whole gradient, and the others little: "
         text += "whoever opens totals of control variates then sees about the gradient of one client"
         return (*super().warnings_for(scaled), text)
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round at the most: clients are counted if some came late."""
         return super().round_sums + 1
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the first weights, and a control variate of 0."""
         control = np.zeros(self.architecture.build(schema).trained)
         return {**super().init(schema, rng), "control": control, "clients": 0}
 

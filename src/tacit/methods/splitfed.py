@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.claims import recent
 from tacit.core.client import manifest_of
@@ -34,12 +35,11 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
 from tacit.core.values import Blob
-from tacit.methods.averaging import part_training
+from tacit.methods.averaging import part_training as training
+from tacit.methods.averaging.architecture import read_targets
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
-from tacit.methods.averaging.letters import read_letter, show_letter_key, write_letter
-from tacit.methods.averaging.part_training import DONE, OWN, ROUND, Array, begins, claim, cover, learn_part
+from tacit.methods.averaging.part_training import DONE, OWN, ROUND, read_letter, show_letter_key, write_letter
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
-from tacit.methods.averaging.targets import read_targets
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Network, cut_network, slope_of_loss
 from tacit.models.neural import PREFIX
@@ -69,6 +69,8 @@ class SplitFed(FedAvg):
 
     name = "splitfed"
     services = (MAIN_SERVER,)
+    small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "batch": 16, "rate": 0.5}
+    own_epsilon = inf  # the noise covers smashed data, and not what updates tell of a row
     reveals: ClassVar[Mapping[str, str]] = {
         MAIN_SERVER: "every row's smashed data, from which it can be rebuilt, and, without a tail, its label",
         "coordinator": "how many batches each client has",
@@ -95,11 +97,6 @@ class SplitFed(FedAvg):
         """Return the noise of what is sent of a row in an epoch: smashed data, and of a tail a gradient."""
         sensitivity = 2 * (2**0.5 if self.tail else 1)  # another row in its place: up to twice the clip
         return replace(self.privacy, noise=self.smashed_noise / sensitivity, sampling=1.0)
-
-    @property
-    def own_epsilon(self) -> float:
-        """Return infinity: the noise covers smashed data, and not what updates tell of a row."""
-        return inf
 
     def parts(self, schema: Any) -> dict[str, Network]:
         """Return the parts of the network that there are, by their names in a party's state."""
@@ -158,7 +155,7 @@ class SplitFed(FedAvg):
     def _begin(self, party: Party, message: Message, shared: Shared) -> tuple[Any, ...]:
         """Begin a round unless it has begun; return rows, targets, weights of rows, and batches of rows."""
         number, state = read_integer(message, "round"), party.state
-        if begins(party, number):
+        if training.begins(party, number):
             self.budget.begin_round(party, number, self.rounds, self.local.epochs)
             arrays, parts = strip_prefix(PREFIX, shared), self.parts(shared.schema)
             told = {name: value for name, value in shared.items() if not name.startswith(PREFIX)}
@@ -180,17 +177,18 @@ class SplitFed(FedAvg):
         reply = Message(batches=len(batches), key=show_letter_key(party))
         peer, squares = (party, MAIN_SERVER, message["key"].data), targets.ndim == 2
         if "back" in message:
-            earlier = claim(party, "back", read_integer(message, "back", most=len(batches) - 1))
+            earlier = training.claim(party, "back", read_integer(message, "back", most=len(batches) - 1))
             slope = read_letter(*peer, f"slope {state[ROUND]} {earlier}", message["letter"])["values"]
-            learn_part(self.local, party, FRONT, front, X[batches[earlier]], slope, earlier, squares)
+            training.learn_part(self.local, party, FRONT, front, X[batches[earlier]], slope, earlier, squares)
         if "server" in message:
             weights = read_letter(*peer, f"close {state[ROUND]} {batch}", message["server"])["weights"]
             state.update({MIDDLE: weights, DONE + "close": True})
         if batch >= len(batches):
             return reply
-        rows = batches[claim(party, "smashed", batch)]
+        rows = batches[training.claim(party, "smashed", batch)]
         front.reseed(party.rng("layers", state[ROUND], batch, FRONT))
-        content = {"values": cover(front.run(state[FRONT], X[rows]), self.smashed_clip, self.smashed_noise)}
+        smashed = front.run(state[FRONT], X[rows])
+        content = {"values": training.cover(smashed, self.smashed_clip, self.smashed_noise)}
         if DONE + "back" not in state and MIDDLE in state:  # the main server may not have it yet
             content["weights"] = state[MIDDLE]
         if not self.tail:
@@ -203,14 +201,14 @@ class SplitFed(FedAvg):
         """Train the tail on what the main server made of a batch, and send the gradient by its inputs."""
         _, targets, row_weights, batches = self._begin(party, message, shared)
         tail, peer = self.parts(shared.schema)[TAIL], (party, MAIN_SERVER, message["key"].data)
-        batch = claim(party, "tail", read_integer(message, "batch", most=len(batches) - 1))
+        batch = training.claim(party, "tail", read_integer(message, "batch", most=len(batches) - 1))
         rows, about = batches[batch], f"{party.state[ROUND]} {batch}"
         values = read_letter(*peer, f"outputs {about}", message["letter"])["values"]
         tail.reseed(party.rng("layers", party.state[ROUND], batch, TAIL))
         counted = None if row_weights is None else row_weights[rows]
         slope = slope_of_loss(tail.run(party.state[TAIL], values), targets[rows], counted) / len(rows)
-        inputs = learn_part(self.local, party, TAIL, tail, values, slope, batch, targets.ndim == 2)
-        sent = cover(inputs * len(rows), self.smashed_clip, self.smashed_noise) / len(rows)
+        inputs = training.learn_part(self.local, party, TAIL, tail, values, slope, batch, targets.ndim == 2)
+        sent = training.cover(inputs * len(rows), self.smashed_clip, self.smashed_noise) / len(rows)
         letter = write_letter(*peer, f"slope {about}", {"values": sent.astype(inputs.dtype)})
         return Message(batches=len(batches), key=show_letter_key(party), letter=letter)
 
@@ -237,28 +235,28 @@ class SplitFed(FedAvg):
     def serve(self, party: Party, message: Message, shared: Shared | None) -> Message:
         """Answer letters, in an order that is drawn for each batch; who sends nonsense gets no answer."""
         number, batch, kind = read_integer(message, "round"), read_integer(message, "batch"), message["kind"]
-        begins(party, number)
+        training.begins(party, number)
         keys, letters = Message.decode(message["keys"]), Message.decode(message["letters"].data)
         middle = self.parts(SimpleNamespace(**message)).get(MIDDLE)  # by features and outputs
-        contents = part_training.read_letters(party, batch, keys, letters, kind)
+        contents = training.read_letters(party, batch, keys, letters, kind)
         if self.variant == "v2" and COPY not in party.state:
-            party.state.update(part_training.most_sent(COPY, contents.values()))
+            party.state.update(training.most_sent(COPY, contents.values()))
 
         def answer(name: str) -> Blob:
             what, found = self._answer(party, name, kind, contents[name], middle, batch)
             return write_letter(party, name, keys[name].data, f"{what} {number} {batch}", found)
 
-        answers = part_training.answer_each(party, batch, contents, answer)
+        answers = training.answer_each(party, batch, contents, answer)
         return Message(letters=Blob("sealed", Message(answers).encode()))
 
     def _answer(
         self, party: Party, name: str, kind: str, content: Message, middle: Network | None, batch: int
-    ) -> tuple[str, dict[str, Array]]:
+    ) -> tuple[str, dict[str, NDArray[Any]]]:
         """Answer one letter: by the main server's part itself, its outputs, or the gradient by its inputs."""
         state, copy = party.state, COPY + (name if self.variant == "v1" else "")
         if kind == "close":
             return "close", {"weights": np.zeros(0) if middle is None else state[copy]}
-        values: Array = content["values"]
+        values: NDArray[Any] = content["values"]
         if not np.isfinite(values).all():
             raise DataError("values that are no numbers")
         if middle is not None and copy not in state:
@@ -273,27 +271,19 @@ class SplitFed(FedAvg):
             slope = slope_of_loss(outputs, content["targets"], content.get("row_weights")) / len(values)
         if middle is not None:
             bounded = self.variant == "v2" or np.ndim(content.get("targets")) == 2
-            slope = learn_part(self.local, party, copy, middle, values, slope, batch, bounded)
+            slope = training.learn_part(self.local, party, copy, middle, values, slope, batch, bounded)
         return "slope", {"values": slope.astype(values.dtype)}
 
     # -- what a federation asks of every method ----------------------------------------------------
 
-    @classmethod
-    def tiny(cls) -> Self:
-        """Return a small network, and few batches."""
-        return cls.from_config({"hidden": (8,), "rounds": 3, "batch": 16, "rate": 0.5})
-
     def check(self, schema: Any) -> None:
-        """Refuse also a cut that cannot be."""
         super().check(schema)
         self.parts(schema)
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return also why noise on the sums of V2 makes no sense."""
         text = "in v2 a client moves what others contribute, which no clip bounds: use variant = 'v1'"
         return text if protection.adds_noise and self.variant == "v2" else super().incompatibility(protection)
 
     def warnings_for(self, scaled: bool) -> Sequence[str]:
-        """Warn of what the main server sees."""
         text = f"the main server sees every row's smashed data{'' if self.tail else ' and label'}: "
         return (*super().warnings_for(scaled), f"{text}rows can be rebuilt from them")

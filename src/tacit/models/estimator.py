@@ -1,9 +1,8 @@
 """Estimators of scikit-learn as plain arrays, never as pickles, and the model that one makes.
 
-Whoever reads one need not trust whoever wrote it: only classes in ``KINDS`` are made, their attributes are
-numbers, words, arrays and lists of those, and a tree's nodes are checked before native code walks them. Left
-out are estimators that keep rows (neighbours, kernels), give their parts other columns (bagging, stacking) or
-predict by native code that checks nothing (gradient boosting).
+Whoever reads one need not trust whoever wrote it: only classes in ``KINDS`` are made, of numbers, words and
+arrays, and a tree's nodes are checked before native code walks them. Left out are estimators that keep rows
+(neighbours, kernels), bagging and stacking, and native code that checks nothing (gradient boosting).
 """
 
 import ast
@@ -48,11 +47,7 @@ LEFT_OUT = {
 
 
 def name_estimator(text: str, task: str) -> Any:
-    """Make an unfitted estimator from its name and settings; of "MLP" the one that suits the task.
-
-    >>> name_estimator("MLP(max_iter=10)", "regression")
-    MLPRegressor(max_iter=10)
-    """
+    """Make an unfitted estimator from its name and settings; of "MLP" the one that suits the task."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
@@ -199,6 +194,3 @@ class Estimator(Predictor):
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors["estimator"].tobytes(), inputs)
-
-    def _own(self) -> dict[str, Any]:
-        return {"estimator": repr(self.estimator), "arrays": self.raw}

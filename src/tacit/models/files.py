@@ -10,15 +10,14 @@ from tacit.models.estimator import Estimator
 from tacit.models.generator import Generator
 from tacit.models.neural import Neural
 from tacit.models.onelayer import Ensemble, OneLayer
-from tacit.models.predictor import read_any
+from tacit.models.predictor import Predictor, read_any
 from tacit.models.trees import BoostedTrees
 
-Loaded = OneLayer | Ensemble | Neural | BoostedTrees | Estimator | Generator
-KINDS: tuple[type[Loaded], ...] = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator, Generator)
-FORMATS = {kind.FORMAT: kind for kind in KINDS}
+KINDS = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator, Generator)
+FORMATS: dict[str, type[Predictor]] = {kind.FORMAT: kind for kind in KINDS}
 
 
-def load_model(path: Path | str) -> Loaded:
+def load_model(path: Path | str) -> Predictor:
     """Read a model that a run wrote, or its own ``save``, whatever its method."""
     path = Path(path)
     kind = read_any(path)[0].get("format", "")

@@ -98,6 +98,5 @@ class Generator(Neural):
         return pa.table({**columns, self.schema.target_names[0]: self.classes_[labels]})
 
     def to_bytes(self, kind: str) -> bytes:
-        """Return the model as a file; in ONNX it predicts labels, and generates nothing."""
         plain = Neural(self.arrays, {**self.settings, "network": "mlp"}, self.inputs)
         return plain.to_bytes(kind) if kind == "onnx" else super().to_bytes(kind)

@@ -6,8 +6,7 @@ before a softmax, too. λ is the mean square of x, whose size depends on the lay
 
 A client's own layer is w = v + u, with v the layer for all, and u the ridge regression of what v leaves:
 (Σ xxᵀ + λI) u = Σ x (d̄ - xᵀv). The client chooses λ, from its mean square of x up, and v or 0 in its place,
-by the squared error of each of its rows when that row is left out. For a row with the residual r that error
-is r / (1 - h), h = xᵀ(Σ xxᵀ + λI)⁻¹x. Rows like those of all clients lead to near v, other ones farther away.
+by the squared error of each of its rows when that row is left out: r / (1 - h), h = xᵀ(Σ xxᵀ + λI)⁻¹x.
 """
 
 import numpy as np
@@ -18,20 +17,13 @@ from tacit.models.network import Matrix, Targets, Vector
 PENALTIES = 4.0 ** np.arange(9)  # that are tried, in mean squares of x
 
 
-def _pair(
-    inputs: Matrix, targets: Targets, outputs: int, row_weights: Vector | None
-) -> tuple[Matrix, Matrix]:
+def _pair(inputs: Matrix, targets: Targets, outputs: int, weights: Vector | None) -> tuple[Matrix, Matrix]:
     """Return x, with a leading one, and d̄, both times the root of a row's weight."""
-    x = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
-    low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
-    wanted: Matrix = (
-        np.asarray(targets, np.float64)
-        if targets.ndim == 2
-        else np.where(targets[:, None] == np.arange(outputs), high, low)
-    )
-    if row_weights is None:
-        return x, wanted
-    roots = np.sqrt(row_weights)[:, None]
+    x, wanted = np.insert(inputs, 0, 1.0, axis=1), np.asarray(targets, np.float64)
+    if targets.ndim == 1:
+        low, high = ACTIVATIONS["logistic"].inverse(np.array([LOW, HIGH]))
+        wanted = np.where(targets[:, None] == np.arange(outputs), high, low)
+    roots = 1.0 if weights is None else np.sqrt(weights)[:, None]
     return x * roots, wanted * roots
 
 

@@ -18,60 +18,37 @@ EPS = float(np.finfo(np.float64).eps)
 WANTED = 1e-6  # relative error of weights that Gram arithmetic must promise
 
 
-# -- factors: U S, as the paper sends them ---------------------------------------------------------
-
-
 def factor(A: Matrix) -> Matrix:
-    """Return U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns.
-
-    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> US = factor(A)
-    >>> np.allclose(US @ US.T, A.T @ A)
-    True
-    """
+    """Return U S of Aᵀ = U S Vᵀ for rows A, without ever forming V; rank many columns."""
     # R of A = QR has the same U and S as A, and is small.
     small = np.asarray(np.linalg.qr(A, mode="r")) if A.shape[0] > A.shape[1] else A
     U, S, _ = np.linalg.svd(small.T, full_matrices=False)
-    kept = max(1, int(np.count_nonzero(_meaningful(S, max(A.shape)))))
+    kept = max(1, int(np.count_nonzero(meaningful(S, A))))
     return np.asarray(U[:, :kept] * S[:kept])
 
 
 def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
     """Return U S of all rows from the factors of parts of them; the ``rank`` largest directions, or all."""
-    merged = factor(np.concatenate([US.T for US in factors]))
-    return merged if rank is None else merged[:, :rank]
+    return factor(np.concatenate([US.T for US in factors]))[:, :rank]
 
 
 def operator(US: Matrix, lam: float) -> Matrix:
     """Return U (S² + λI)⁻¹ Uᵀ, to multiply the right-hand side by; with λ = 0 the pseudo-inverse."""
-    U, scale = _penalised(US, lam)
-    return (U / scale) @ U.T
+    U, S, _ = np.linalg.svd(US, full_matrices=False)
+    kept = meaningful(S, US) if lam == 0 else np.ones(len(S), dtype=bool)
+    return np.asarray((U[:, kept] / (S[kept] ** 2 + lam)) @ U[:, kept].T)
 
 
 def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
-    """Solve for w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm.
-
-    >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 5.0, 7.0])
-    >>> solve(factor(A), A.T @ y, 0.0).round(9).tolist()
-    [1.0, 2.0]
-    """
-    U, scale = _penalised(US, lam)
-    return U @ ((U.T @ m) / (scale[:, None] if m.ndim == 2 else scale))
-
-
-def _penalised(US: Matrix, lam: float) -> tuple[Matrix, Matrix]:
-    """Return U and S² + λ; with λ = 0 only the directions that are more than rounding."""
+    """Solve for w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm."""
     U, S, _ = np.linalg.svd(US, full_matrices=False)
-    kept = _meaningful(S, max(US.shape)) if lam == 0 else np.ones(len(S), dtype=bool)
-    return U[:, kept], S[kept] ** 2 + lam
+    kept = meaningful(S, US) if lam == 0 else np.ones(len(S), dtype=bool)
+    return np.asarray(U[:, kept] @ ((U[:, kept].T @ m) / (S[kept, None] ** 2 + lam)))
 
 
-def _meaningful(S: Matrix, size: int) -> NDArray[np.bool_]:
-    """Return which singular values are more than rounding."""
-    return np.asarray(S > S.max(initial=0.0) * size * EPS)
-
-
-# -- Gram matrices: sums, so any protection hides the pieces -----------------------------------------
+def meaningful(S: Matrix, A: Matrix) -> NDArray[np.bool_]:
+    """Return which singular values of a matrix are more than rounding."""
+    return np.asarray(S > S.max(initial=0.0) * max(A.shape) * EPS)
 
 
 @lru_cache(maxsize=16)
@@ -87,11 +64,7 @@ def upper(gram: Matrix) -> Matrix:
 
 
 def symmetric(triangle: Matrix, size: int) -> Matrix:
-    """Return the symmetric matrix of an upper triangle.
-
-    >>> symmetric(upper(np.array([[1.0, 2.0], [2.0, 5.0]])), 2).tolist()
-    [[1.0, 2.0], [2.0, 5.0]]
-    """
+    """Return the symmetric matrix of an upper triangle."""
     gram = np.zeros((size, size))
     gram.reshape(-1)[_upper_places(size)] = triangle
     return np.asarray(gram + np.triu(gram, 1).T)
@@ -128,18 +101,12 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
 
 
 def _inverse_root(system: Matrix, least: float) -> Matrix | None:
-    """Return K, KᵀK the inverse, if all eigenvalues are surely above a limit: far cheaper than all of them.
-
-    The trace of the inverse is the sum of the eigenvalues' reciprocals, so none is below one over it.
-    """
+    """Return K, KᵀK the inverse, if all eigenvalues surely exceed a limit: none is below 1 over its trace."""
     try:
         root: Matrix = np.linalg.inv(np.linalg.cholesky(system))
     except np.linalg.LinAlgError:
         return None
     return root if np.vdot(root, root) * least < 1 else None
-
-
-# -- triangles: [R | z], exact for a coordinator that may see them -----------------------------------
 
 
 def triangle(A: Matrix, b: Matrix) -> Matrix:
@@ -153,12 +120,7 @@ def stack(triangles: Sequence[Matrix]) -> Matrix:
 
 
 def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:
-    """Solve least squares from a triangle; with λ = 0 the solution of least norm.
-
-    >>> A, y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([[3.0], [5.0], [7.0]])
-    >>> solve_triangle(triangle(A, y), 1, 0.0).round(9).tolist()
-    [[1.0], [2.0]]
-    """
+    """Solve least squares from a triangle; with λ = 0 the solution of least norm."""
     width = R.shape[1] - outputs
     A, b = R[:, :width], R[:, width:]
     if lam > 0:

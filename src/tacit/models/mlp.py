@@ -5,8 +5,7 @@ cross-entropy by a layer's outputs starts as δ = (p - onehot)/n and goes back b
 ∂W_k = a_{k-1}ᵀ δ_k and ∂b_k = Σ δ_k. f' is a function of a for all three activations. A regression has no
 softmax, and δ = (outputs - targets)/n, the gradient of half the squared error.
 
-The gradient of a single row is the outer product of its a_{k-1} and δ_k, so its squared norm is
-Σ_k (‖a_{k-1}‖² + 1) ‖δ_k‖²: clipping row by row needs no gradient of any single row.
+The squared norm of a single row's gradient is Σ_k (‖a_{k-1}‖² + 1) ‖δ_k‖²: clipping row by row needs none.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +16,15 @@ import numpy as np
 
 from tacit.core.errors import ConfigError
 from tacit.models.activations import logistic
-from tacit.models.network import Matrix, Network, Targets, Vector, slope_of_loss, softmax
+from tacit.models.network import Matrix, Network, Targets, Vector, slope_of_loss
 
 Function = Callable[[Matrix], Any]
 HiddenActivation = Literal["relu", "tanh", "sigmoid"]
 Initialisation = Literal["he", "random", "zeros"]
-FUNCTIONS: dict[str, Function] = {"relu": lambda x: np.maximum(x, 0.0), "tanh": np.tanh, "sigmoid": logistic}
-SLOPES: dict[str, Function] = {
-    "relu": lambda a: a > 0,
-    "tanh": lambda a: 1.0 - a * a,
-    "sigmoid": lambda a: a * (1.0 - a),
+FUNCTIONS: dict[str, tuple[Function, Function]] = {  # f of x, and f' as a function of f(x)
+    "relu": (lambda x: np.maximum(x, 0.0), lambda a: a > 0),
+    "tanh": (np.tanh, lambda a: 1.0 - a * a),
+    "sigmoid": (logistic, lambda a: a * (1.0 - a)),
 }
 DECODER, PULL = "decoder.", 10.0  # of SuffiAE: names of the arrays that decode, weight of the reconstruction
 LARGEST = 100_000_000  # parameters: a typing error in a layer's size would fill the memory
@@ -43,17 +41,7 @@ class MLP(Network):
         Of the hidden layers.
     initialisation : {"he", "random", "zeros"}
         "he" draws with a variance of 2 over the inputs of the layer, "random" with 0.01; biases are zero.
-        With "zeros" all units of a hidden layer stay alike: of use without hidden layers, or to repeat a
-        paper.
-
-    Examples
-    --------
-    >>> network = MLP((2, 3, 2))
-    >>> network.size, network.layers()
-    (17, ['layer1', 'layer2'])
-    >>> weights = network.initial(np.random.default_rng(0))
-    >>> network.gradient(weights, np.ones((4, 2)), np.array([0, 1, 0, 1])).shape
-    (17,)
+        With "zeros" all units of a hidden layer stay alike: of use without one, or to repeat a paper.
     """
 
     def __init__(
@@ -77,31 +65,26 @@ class MLP(Network):
             shapes[f"layer{number}.weight"] = (inputs, outputs)
             shapes[f"layer{number}.bias"] = (outputs,)
         super().__init__(shapes)
-        self._function, self._slope = FUNCTIONS[activation], SLOPES[activation]
+        self._function, self._slope = FUNCTIONS[activation]
 
     def stages(self) -> list[str]:
-        """Return the names of the layers."""
         return self.layers()
 
     def section(self, start: int, stop: int) -> "MLP":
-        """Return some layers as a network of their own."""
         ends = stop == len(self.sizes) - 1
         return MLP(self.sizes[start : stop + 1], self.activation, first=start + 1, ends=ends)
 
     def run(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs of a section."""
         outputs = self.outputs(weights, X)
         return outputs if self._ends else np.asarray(self._function(outputs))
 
     def pull(self, weights: Vector, X: Matrix, slope: Matrix) -> tuple[Vector, Matrix]:
-        """Return the gradients by weights and inputs, from that by outputs."""
         values, outputs = self._forward(weights, X)
         slope = slope if self._ends else slope * self._slope(self._function(outputs))
         deltas = self._slopes(weights, values, slope)
         return self._summed(values, deltas, 1.0), deltas[0] @ self._layers(weights)[0][0].T
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """Draw the weights before training; biases are zero."""
         weights = np.zeros(self.size)
         for name, array in self.named(weights).items():
             if name.endswith("weight") and self.initialisation != "zeros":
@@ -110,11 +93,9 @@ class MLP(Network):
         return weights
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs, of a classifier before the softmax."""
         return self._forward(weights, X)[1]
 
     def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the inputs of the last layer."""
         return self._forward(weights, X)[0][-1]
 
     def _layers(self, vector: Vector) -> list[tuple[Matrix, Vector]]:
@@ -152,12 +133,10 @@ class MLP(Network):
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
     ) -> Vector:
-        """Return the gradient of the mean loss."""
         values, deltas = self._backward(weights, X, targets, row_weights)
         return self._summed(values, deltas, 1.0 / len(targets))
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
-        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``."""
         values, deltas = self._backward(weights, X, targets)
         squares = sum(
             (np.einsum("ij,ij->i", a, a) + 1.0) * np.einsum("ij,ij->i", d, d)
@@ -193,7 +172,6 @@ class SuffiAE(MLP):
         self._head, self._pull = len(hidden), PULL / features  # place of the classifier among the layers
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs of the classifier before the softmax."""
         W, b = self._layers(weights)[self._head]
         return self.encode(weights, X) @ W + b
 
@@ -212,10 +190,8 @@ class SuffiAE(MLP):
         chain, place = self._layers(weights), self._head
         (head, bias), (W, b) = chain.pop(place), chain[-1]
         values = self._run(X, chain[:-1])
-        wrong = softmax(values[place] @ head + bias)
-        wrong[np.arange(len(targets)), targets] -= 1.0
-        counted = np.ones((1, 1)) if row_weights is None else row_weights[:, None]
-        wrong, deltas = wrong * counted, [(values[-1] @ W + b - X) * self._pull * counted]
+        wrong = slope_of_loss(values[place] @ head + bias, targets, row_weights)
+        deltas = [slope_of_loss(values[-1] @ W + b, X, row_weights) * self._pull]
         for number in range(len(chain) - 1, 0, -1):
             back = deltas[0] @ chain[number][0].T + (wrong @ head.T if number == place else 0.0)
             deltas.insert(0, back * self._slope(values[number]))

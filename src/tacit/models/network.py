@@ -81,17 +81,11 @@ class Network:
     def gradient(
         self, weights: Vector, X: Matrix, targets: Targets, row_weights: Vector | None = None
     ) -> Vector:
-        """Return the gradient of the mean loss; may move the state in ``weights``.
-
-        The loss of a label is the cross-entropy, that of numbers half the squared error.
-        """
+        """Return the gradient of the mean loss, as :func:`slope_of_loss` has it; may move the state."""
         raise NotImplementedError
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
-        """Return the sum of the rows' own gradients, each shortened to an L2 norm of at most ``clip``.
-
-        The gradient of a row that overflows counts as zero: nothing about one row may show in the sum.
-        """
+        """Return the sum of the rows' own gradients, each shortened to ``clip``; to 0 if it overflows."""
         raise NotImplementedError
 
     def stages(self) -> list[str]:
@@ -126,11 +120,7 @@ class Network:
         return list(dict.fromkeys(layer_of(name) for name in self.shapes))
 
     def chosen(self, layers: int | str) -> set[str]:
-        """Return the names of the arrays that belong to a choice of layers.
-
-        It is "all"; a number k for the last k, counted from the output; "first-and-last"; or names of layers
-        or arrays, separated by commas, each of which may be a regular expression.
-        """
+        """Return the names of the arrays that belong to layers, chosen as by ``protect_layers``."""
         known = self.layers()
         if layers == "all":
             return set(self.shapes)
@@ -161,10 +151,7 @@ class Network:
 
 @lru_cache(maxsize=8)
 def cut_network(network: Network, cut: str, tail: str) -> list[Network | None]:
-    """Cut a network after one stage and before another; without names, after the first and nowhere else.
-
-    Returns the parts: what comes before the cut, what follows it, and the tail; None for what is not there.
-    """
+    """Cut a network after one stage (by default the first) and before another; a part may be None."""
     names = network.stages()
     if odd := [name for name in (cut, tail) if name and name not in names]:
         raise ConfigError(f"no layer is called '{odd[0]}': {nearest(odd[0], names)}")
@@ -182,16 +169,12 @@ def cut_network(network: Network, cut: str, tail: str) -> list[Network | None]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer that an array belongs to.
-
-    >>> layer_of("features.0.weight"), layer_of("scale")
-    ('features.0', 'scale')
-    """
+    """Return the layer that an array belongs to: "features.0" of "features.0.weight", "scale" of "scale"."""
     return name.rpartition(".")[0] or name
 
 
 def slope_of_loss(outputs: Matrix, targets: Targets, row_weights: Vector | None = None) -> Matrix:
-    """Return the gradient of each row's own loss by its outputs: of a label, or of numbers."""
+    """Return the gradient of each row's own loss by its outputs: cross-entropy, or half the squared error."""
     if targets.ndim == 2:
         slope: Matrix = outputs - targets
     else:
@@ -203,11 +186,7 @@ def slope_of_loss(outputs: Matrix, targets: Targets, row_weights: Vector | None 
 
 
 def softmax(outputs: Matrix) -> Matrix:
-    """Turn outputs into probabilities, without overflow.
-
-    >>> softmax(np.array([[1000.0, 1000.0]])).tolist()
-    [[0.5, 0.5]]
-    """
+    """Turn outputs into probabilities, without overflow."""
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     shares: Matrix = shifted / shifted.sum(axis=1, keepdims=True)
     return shares

@@ -24,13 +24,6 @@ class RandomLayer:
     Random features (Rahimi and Recht, "Random Features for Large-Scale Kernel Machines", 2007; Huang, Zhu and
     Siew, "Extreme learning machine", 2006) make a closed form nonlinear: everyone draws the same layer from a
     public seed, so that it costs no message, and the first units of a wide layer are those of a narrow one.
-
-    Examples
-    --------
-    >>> X = np.array([[0.5, -1.0]])
-    >>> wide, narrow = (RandomLayer.draw(7, 2, width, 1.0, "tanh") for width in (5, 3))
-    >>> bool(np.all(wide(X)[:, :3] == narrow(X)))
-    True
     """
 
     kind: LayerKind
@@ -88,8 +81,11 @@ class OneLayer(Predictor):
         return ACTIVATIONS[self.activation].function(X @ self.weights[1:] + self.weights[0])
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
-        kind: dict[str, str] = {"layer": self.layer.kind} if self.layer else {}
-        return {"weights": self.weights, **self._hidden()}, {"activation": self.activation, **kind}
+        tensors, words = {"weights": self.weights}, {"activation": self.activation}
+        if self.layer is not None:
+            tensors |= {"hidden_weights": self.layer.weights, "hidden_bias": self.layer.bias}
+            words |= {"layer": self.layer.kind}
+        return tensors, words
 
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
@@ -98,20 +94,6 @@ class OneLayer(Predictor):
             kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
             layer = RandomLayer(kind, tensors["hidden_weights"], tensors["hidden_bias"])
         return cls(tensors["weights"], words["activation"], inputs, layer)
-
-    def _hidden(self) -> dict[str, Matrix]:
-        if self.layer is None:
-            return {}
-        return {"hidden_weights": self.layer.weights, "hidden_bias": self.layer.bias}
-
-    def _own(self) -> dict[str, Any]:
-        return {
-            "activation": self.activation,
-            "bias": self.weights[0].tolist(),
-            "weights": self.weights[1:].tolist(),
-            **({"layer": self.layer.kind} if self.layer else {}),
-            **{name: value.tolist() for name, value in self._hidden().items()},
-        }
 
 
 class Ensemble(Predictor):
@@ -146,16 +128,14 @@ class Ensemble(Predictor):
         return found
 
     def _evidence(self, X: Matrix) -> Matrix:
+        each = (evidence(outputs, self.activation) for outputs in self._each(X))
         if len(self.weights) == 1:
-            return evidence(self._outputs(X), self.activation)
-        if self.vote == "mean":
-            each = (shares(evidence(outputs, self.activation)) for outputs in self._each(X))
-            total: Matrix = sum(each, start=np.zeros(1))
-            return total
-        votes = np.zeros((len(X), self.weights.shape[-1]))
-        for outputs in self._each(X):
-            votes[np.arange(len(X)), evidence(outputs, self.activation).argmax(axis=1)] += 1
-        return votes
+            return next(each)
+        places = np.arange(self.weights.shape[-1])
+        mean = self.vote == "mean"
+        votes = (shares(one) if mean else one.argmax(axis=1)[:, None] == places for one in each)
+        total: Matrix = sum(votes, start=np.zeros(1))
+        return total
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
@@ -164,11 +144,3 @@ class Ensemble(Predictor):
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         vote: Vote = "mean" if words["vote"] == "mean" else "majority"
         return cls(tensors["weights"], words["activation"], inputs, vote)
-
-    def _own(self) -> dict[str, Any]:
-        return {
-            "activation": self.activation,
-            "vote": self.vote,
-            "bias": self.weights[:, 0].tolist(),
-            "weights": self.weights[:, 1:].tolist(),
-        }

@@ -1,9 +1,8 @@
 """Models as ONNX graphs that take raw rows: preparation, network and probabilities in one file.
 
-Each column of the agreed schema is an input of its own name and of shape (rows, 1): a number as a 64-bit
-float (NaN if it is missing), a category as a string ("" if it is missing). The outputs are ``label``, as the
-data had it, ``probabilities``, and ``classes`` in the order of the probabilities; or ``targets``. An output
-whose name is that of a column has an underscore behind it.
+Each column is an input of its own name and of shape (rows, 1): a number as a 64-bit float (NaN if missing),
+a category as a string ("" if missing). The outputs are ``label``, as the data had it, ``probabilities``, and
+``classes`` in their order; or ``targets``. One whose name is that of a column has an underscore behind it.
 """
 
 from typing import Any
@@ -26,8 +25,7 @@ from tacit.models.trees import BoostedTrees
 
 IR = 10  # as OPSET
 DOUBLE = 11  # ONNX's number of the type
-WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
-WORDS |= {"sigmoid": "Sigmoid", "fourier": "Cos"}
+WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "fourier": "Cos"}
 
 
 class Graph:
@@ -68,30 +66,28 @@ def to_onnx(model: Predictor) -> bytes:
     except ImportError:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
-    if isinstance(model, BoostedTrees):
-        from tacit.models.xgboost_export import add_trees
-
-        add_trees(graph, model)
-        whole = _assembled(onnx, graph, model)
-    else:
-        whole = _network(onnx, graph, model)
+    whole = _whole(onnx, graph, model)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
     return raw
 
 
-def _network(onnx: Any, graph: Graph, model: Predictor) -> Any:
+def _whole(onnx: Any, graph: Graph, model: Predictor) -> Any:
+    if isinstance(model, BoostedTrees):
+        from tacit.models.xgboost_export import add_trees
+
+        add_trees(graph, model)
+        return _assembled(onnx, graph, model)
     X = _prepared(graph, model)
-    network = model.network if isinstance(model, Neural) else None
-    if isinstance(model, Estimator) or (isinstance(model, Neural) and not isinstance(network, MLP)):
+    if isinstance(model, Neural) and isinstance(network := model.network, MLP):
+        outputs = _perceptron(graph, model, network, X)
+    elif isinstance(model, Neural | Estimator):
         graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
         return _with_foreign(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
-    if isinstance(model, Neural) and isinstance(network, MLP):
-        outputs = _perceptron(graph, model, network, X)
     elif isinstance(model, OneLayer | Ensemble):
         outputs = _evidence(graph, model, X)
     else:
-        raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors or json")
+        raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors")
     if model.schema.task == "regression":
         graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
     elif isinstance(model, Neural):
@@ -103,14 +99,9 @@ def _network(onnx: Any, graph: Graph, model: Predictor) -> Any:
 
 def _prepared(graph: Graph, model: Predictor) -> str:
     """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
-    schema, values = model.schema, model.inputs.values
-    known = model.inputs.recoding
-    pieces = [
-        column.name
-        if column.kind == "number"
-        else one_hot(graph, column, known.unseen[index], known.gaps[index])
-        for index, column in enumerate(schema.columns)
-    ]
+    schema, values, known = model.schema, model.inputs.values, model.inputs.recoding
+    places = zip(schema.columns, known.unseen, known.gaps, strict=True)
+    pieces = [one_hot(graph, *place) if place[0].kind != "number" else place[0].name for place in places]
     X = graph.node("Concat", *pieces, axis=1)
     if len(known.moved):
         # Left out first, since a missing number times 0 is still missing.
@@ -206,12 +197,8 @@ def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
 def _assembled(onnx: Any, graph: Graph, model: Predictor, features: str = "") -> Any:
     """Return the whole graph, or the part that ends with the features of a module."""
     helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
-    rows = [
-        helper.make_tensor_value_info(
-            column.name, types.DOUBLE if column.kind == "number" else types.STRING, ["n", 1]
-        )
-        for column in schema.columns
-    ]
+    kinds = {"number": types.DOUBLE, "category": types.STRING}
+    rows = [helper.make_tensor_value_info(own.name, kinds[own.kind], ["n", 1]) for own in schema.columns]
     if features:
         outputs = [helper.make_tensor_value_info(features, types.FLOAT, ["n", schema.features])]
     else:

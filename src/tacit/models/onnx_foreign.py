@@ -61,4 +61,4 @@ def convert_estimator(model: Estimator) -> tuple[Any, str]:
         with np.errstate(invalid="ignore"):  # in importances that no restored tree has, and no graph needs
             return to_onnx(fitted, initial_types=rows, options=options, target_opset=OPSET), given
     except MissingShapeCalculator:
-        raise ConfigError(f"a {kind} has no ONNX form: export it as safetensors or json") from None
+        raise ConfigError(f"a {kind} has no ONNX form: export it as safetensors") from None

@@ -21,11 +21,8 @@ from tacit.models.scores import classification_counts, regression_counts, regres
 Matrix = NDArray[np.float64]
 
 DIGEST = "digest"
-EXPORTS = ("safetensors", "onnx", "json", "xgboost")
-ENDINGS = {"xgboost": "xgboost.json"}  # of files, where that is not the name of the kind
-WORDS = frozenset(
-    {"format", "schema", "activation", "layer", "vote", "network", "loss", DIGEST}
-)  # of all formats
+EXPORTS = {"safetensors": ".safetensors", "onnx": ".onnx", "xgboost": ".json"}  # with the ending of files
+WORDS = {"format", "schema", "activation", "layer", "vote", "network", "loss", DIGEST}  # of all formats
 
 
 class Predictor(Shown):
@@ -48,7 +45,6 @@ class Predictor(Shown):
         return np.array(self.schema.classes)
 
     def facts(self) -> dict[str, Any]:
-        """Return what it predicts, from which columns."""
         schema = self.schema
         predicts = {"predicts": schema.target_names, "classes": schema.classes or None}
         return {**predicts, "from": tuple(column.name for column in schema.columns)}
@@ -130,31 +126,19 @@ class Predictor(Shown):
             found = found.append_column(name, [values])
         return found
 
-    # -- the way out -------------------------------------------------------------------------------
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the model as plain values, for export as JSON."""
-        return {
-            "format": self.FORMAT,
-            **self._own(),
-            "features": list(self.schema.feature_names),
-            "classes": list(self.schema.classes),
-            "targets": list(self.schema.target_names),
-            **{name: np.asarray(value).tolist() for name, value in self.inputs.values.items()},
-        }
-
-    def _own(self) -> dict[str, Any]:
-        """Return what :meth:`as_dict` says of this kind of model."""
-        raise NotImplementedError
-
     def _content(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
         """Return the arrays and the words of a file of this kind of model, beside scale and schema."""
         raise NotImplementedError
 
-    def _as_safetensors(self) -> bytes:
-        """Return arrays and scale as tensors, the schema as metadata."""
+    def to_bytes(self, kind: str) -> bytes:
+        """Return the model as a file of one of the kinds in ``EXPORTS``."""
         from safetensors.numpy import save
 
+        from tacit.models.onnx_export import to_onnx
+        from tacit.models.xgboost_export import to_xgboost
+
+        if kind != "safetensors":
+            return to_onnx(self) if kind == "onnx" else to_xgboost(self)
         tensors, described = self._content()
         plain = {name: np.ascontiguousarray(v) for name, v in {**tensors, **self.inputs.values}.items()}
         words = {"format": self.FORMAT, **described, "schema": msgspec.json.encode(self.schema).decode()}
@@ -162,19 +146,10 @@ class Predictor(Shown):
         # One entry only: safetensors writes several in any order, and the same model must be the same bytes.
         return save(plain, {"tacit": msgspec.json.encode(words).decode()})
 
-    def to_bytes(self, kind: str) -> bytes:
-        """Return the model as a file of one of the kinds in ``EXPORTS``."""
-        from tacit.models.onnx_export import to_onnx
-        from tacit.models.xgboost_export import to_xgboost
-
-        if kind in ("onnx", "xgboost"):
-            return to_onnx(self) if kind == "onnx" else to_xgboost(self)
-        return msgspec.json.encode(self.as_dict()) if kind == "json" else self._as_safetensors()
-
     def save(self, path: Path | str) -> Path:
-        """Write as safetensors, for :func:`tacit.load_model`."""
+        """Write as safetensors, for :func:`tacit.load_model`, whatever the name ends in."""
         place = Path(path)
-        place.write_bytes(self._as_safetensors())
+        place.write_bytes(self.to_bytes("safetensors"))
         return place
 
     @classmethod
@@ -197,10 +172,7 @@ class Predictor(Shown):
         raise NotImplementedError
 
     def export(self, path: Path | str, kind: str | None = None) -> Path:
-        """Write as safetensors, ONNX or JSON: by the ending of the file, or as ``kind`` says.
-
-        Boosted trees are also written as XGBoost's JSON, by ``kind="xgboost"``.
-        """
+        """Write as safetensors, ONNX or, of trees, XGBoost's JSON: by the ending, or as ``kind`` says."""
         place = Path(path)
         place.write_bytes(self.to_bytes(kind_of(place, kind)))
         return place
@@ -213,22 +185,16 @@ class Predictor(Shown):
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:
-    """Return the kind of file that a model is written as: that of its ending, unless one is given.
-
-    >>> kind_of(Path("model.onnx")), kind_of(Path("model"), "json"), kind_of(Path("model.xgboost.json"))
-    ('onnx', 'json', 'xgboost')
-    """
-    ending = path.suffix.lower().removeprefix(".")
-    if kind is None:
-        kind = next((one for one, last in ENDINGS.items() if path.name.lower().endswith(f".{last}")), None)
+    """Return the kind of file that a model is written as: that of its ending, unless one is given."""
     if kind is not None and kind not in EXPORTS:
         raise ConfigError(f"unknown format '{kind}': {nearest(kind, EXPORTS)}")
-    known = [one for one in EXPORTS if one not in ENDINGS]
-    if kind is None and ending not in known:
-        raise ConfigError(f"{path.name}: models are written as {', '.join(known)}: end its name so")
-    if kind is not None and ending in known and ending != ENDINGS.get(kind, kind).split(".")[-1]:
-        raise ConfigError(f"{path.name} would hold {kind}: end its name so, or choose format {ending}")
-    return kind or ending
+    by_name = next((one for one, ending in EXPORTS.items() if path.suffix.lower() == ending), None)
+    if not (found := kind or by_name):
+        endings = ", ".join(EXPORTS.values())
+        raise ConfigError(f"{path.name}: models are written as {endings}: end its name so")
+    if found != (by_name or found):
+        raise ConfigError(f"{path.name} would hold {kind}: end its name so, or choose format {by_name}")
+    return found
 
 
 def evidence(outputs: Matrix, activation: str) -> Matrix:
@@ -237,10 +203,6 @@ def evidence(outputs: Matrix, activation: str) -> Matrix:
     The largest output wins, except under softplus: F weighs a row of the class (f'(d̄) at 0.95 over that at
     0.05)² = 158 times as much as another, so that outputs overshoot, wrong ones too. There the output
     nearest to the target 0.95 wins.
-
-    >>> outputs = np.array([[0.9, 2.0]])
-    >>> [int(evidence(outputs, activation).argmax()) for activation in ("softplus", "linear")]
-    [0, 1]
     """
     return 1 / (LOW + np.abs(outputs - HIGH)) if activation == "softplus" else outputs
 

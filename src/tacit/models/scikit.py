@@ -1,7 +1,6 @@
-"""Trained models as scikit-learn estimators: fitted already, for whatever takes an estimator.
+"""Trained models as scikit-learn estimators, which ``fit`` leaves as they are, like its ``FrozenEstimator``.
 
-They take DataFrames by column name, or arrays in the order of ``feature_names_in_``. ``fit`` leaves them as
-they are, like scikit-learn's ``FrozenEstimator``: one party's rows cannot teach what all have.
+They take DataFrames by column name, or arrays in the order of ``feature_names_in_``.
 """
 
 from typing import Any, Self

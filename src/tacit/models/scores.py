@@ -70,21 +70,13 @@ def regression_counts(truth: Matrix, predicted: Matrix, centre: Matrix | None = 
     """
     error = predicted - truth
     around = truth - (mean_of(truth) if centre is None else centre)
-    return {
-        "count": float(len(truth)),
-        "squared": (error**2).sum(axis=0),
-        "absolute": np.abs(error).sum(axis=0),
-        "sum": around.sum(axis=0),
-        "square": (around**2).sum(axis=0),
-    } | ({"deviation": np.abs(around).sum(axis=0)} if centre is None else {})
+    sums = {"squared": error**2, "absolute": np.abs(error), "sum": around, "square": around**2}
+    sums |= {"deviation": np.abs(around)} if centre is None else {}
+    return {"count": float(len(truth)), **{name: values.sum(axis=0) for name, values in sums.items()}}
 
 
 def mean_of(truth: Matrix) -> Matrix:
-    """Return the mean of every target, measured from the first row: exact where all values are equal.
-
-    >>> mean_of(np.full((3, 1), 0.1)).tolist(), mean_of(np.empty((0, 1))).tolist()
-    ([0.1], [0.0])
-    """
+    """Return the mean of every target, measured from the first row: exact where all values are equal."""
     first = truth[:1].sum(axis=0)
     found: Matrix = first + (truth - first).sum(axis=0) / max(len(truth), 1)
     return found
@@ -99,39 +91,27 @@ def score_classes(truth: NDArray[np.int64], probabilities: Matrix, labels: Seque
 def classification_scores(
     counts: Mapping[str, Any], labels: Sequence[Any], levels: Iterable[Levels] | None = None
 ) -> dict[str, Any]:
-    """Return all scores, the confusion matrix, scores per class and the ``baseline``; macro means.
-
-    Examples
-    --------
-    >>> p = np.array([[.9, .1], [.2, .8], [.6, .4]])
-    >>> s = classification_scores(classification_counts(np.array([0, 1, 1]), p), ["no", "yes"])
-    >>> round(s["accuracy"], 3), s["auc"], s["confusion"]
-    (0.667, 1.0, [[1, 0], [1, 1]])
-    """
+    """Return all scores, the confusion matrix, scores per class and the ``baseline``; macro means."""
     confusion = np.asarray(counts["confusion"])
     hits, support, called = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    total = confusion.sum()
-    if not total:
+    if not (total := confusion.sum()):
         return dict.fromkeys(CLASS_SCORES)
-    precision = np.divide(hits, called, out=np.zeros_like(hits), where=called > 0)
-    recall = np.divide(hits, support, out=np.zeros_like(hits), where=support > 0)
-    both = precision + recall
-    f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(hits), where=both > 0)
+    precision, recall, f1 = (
+        np.divide(share * hits, of, out=np.zeros_like(hits), where=of > 0)
+        for share, of in ((1, called), (1, support), (2, called + support))
+    )
     seen = (support > 0) | (called > 0)
-    histogram = np.asarray(counts["histogram"], dtype=np.float64)
-    binned = levels is None
-    auc, pr_auc, *errors = areas(zip(*histogram, strict=True) if levels is None else levels, binned)
+    binned = zip(*np.asarray(counts["histogram"], dtype=np.float64), strict=True)
+    auc, pr_auc, *errors = areas(binned if levels is None else levels, levels is None)
+    macro = (recall[support > 0], precision[seen], recall[seen], f1[seen])
+    means = (float(hits.sum() / total), *(float(each.mean()) for each in macro))
     return {
-        "accuracy": float(hits.sum() / total),
-        "balanced_accuracy": float(recall[support > 0].mean()),
-        "precision": float(precision[seen].mean()),
-        "recall": float(recall[seen].mean()),
-        "f1": float(f1[seen].mean()),
+        **dict(zip(LABEL_SCORES, means, strict=True)),
         "auc": auc,
         "pr_auc": pr_auc,
         "loss": float(counts["loss"] / total),
         "brier": float(counts["brier"] / total),
-        **(dict(zip(("auc_error", "pr_auc_error"), errors, strict=True)) if binned else {}),
+        **({} if levels is not None else dict(zip(("auc_error", "pr_auc_error"), errors, strict=True))),
         "baseline": _majority(support / total, labels),
         "per_class": [
             {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
@@ -232,14 +212,11 @@ def _exact_levels(truth: NDArray[np.int64], probabilities: Matrix) -> Iterator[L
         yield np.bincount(places) - positive, positive
 
 
-# -- curves, and how sites differ -----------------------------------------------------------------------
-
-
 def curves_of(histogram: Any, labels: Sequence[Any]) -> list[dict[str, Any]]:
     """Return ROC, precision-recall and calibration of classes as points; of two classes, of the second.
 
     A point of the calibration has the mean probability, the share of rows that are of the class, and their
-    number. Probabilities are known as well as the bins of the histogram are narrow.
+    number.
     """
     every = np.clip(np.asarray(histogram, dtype=np.float64), 0, None)
     chosen = [1] if len(labels) == 2 else np.argsort(-every[1].sum(axis=1), kind="stable")[:CLASSES].tolist()
@@ -278,8 +255,5 @@ def spread_of(counts: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     lows = np.repeat(np.arange(SITE_BINS), np.maximum(sites, 0)) / SITE_BINS
     places = {"worst": 0, "median": len(lows) // 2, "best": -1}
-    return {
-        "sites": len(lows),
-        **{name: [float(lows[place]), float(lows[place] + 1 / SITE_BINS)] for name, place in places.items()},
-        "counts": sites.tolist(),
-    }
+    between = {name: [float(lows[at]), float(lows[at] + 1 / SITE_BINS)] for name, at in places.items()}
+    return {"sites": len(lows), **between, "counts": sites.tolist()}

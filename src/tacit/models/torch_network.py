@@ -6,7 +6,7 @@ Tacit: CPU times then mean something, and results repeat.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,7 @@ def torch_library() -> Any:
 
 
 class TorchNetwork(Network):
-    """A torch module as a network.
-
-    The factory makes it from the numbers of features and outputs; its forward takes rows of features and
-    gives outputs before the softmax.
-    """
+    """A torch module as a network; its forward takes rows of features, and gives no softmax."""
 
     inputs_first = False
 
@@ -58,19 +54,16 @@ class TorchNetwork(Network):
     def _made(self) -> Any:
         module = self._factory(*self._wanted)
         if not isinstance(module, self._torch.nn.Module):
-            raise ConfigError(
-                f"the model's factory gave a {type(module).__name__}: it must give a torch.nn.Module"
-            )
+            given = f"the model's factory gave a {type(module).__name__}"
+            raise ConfigError(f"{given}: it must give a torch.nn.Module")
         return module
 
     def stages(self) -> list[str]:
-        """Return the names of the modules that follow each other."""
         if not isinstance(self.module, self._torch.nn.Sequential):
             raise ConfigError(f"{type(self.module).__name__} cannot be cut: make it a torch.nn.Sequential")
         return [name for name, _ in self.module.named_children()]
 
     def section(self, start: int, stop: int) -> "TorchNetwork":
-        """Return some of the modules as a network of their own."""
         join = self._torch.nn.Sequential
         part = lambda *_: join(OrderedDict([*self._made().named_children()][start:stop]))  # noqa: E731
         return TorchNetwork(part, *self._wanted)
@@ -80,15 +73,13 @@ class TorchNetwork(Network):
         self._torch.manual_seed(int(rng.integers(2**63)))
 
     def initial(self, rng: np.random.Generator) -> Vector:
-        """Return the weights as the factory draws them."""
         with self._torch.random.fork_rng(devices=[]):
             self.reseed(rng)
-            module = self._made()
-        arrays = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        return self.flat({name: arrays[name].detach().numpy() for name in self.shapes})
+            return self._joined(self._tensors(self.shapes, self._made()))
 
-    def _tensors(self, names: dict[str, tuple[int, ...]]) -> list[Any]:
-        arrays = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+    def _tensors(self, names: Iterable[str], module: Any = None) -> list[Any]:
+        module = module or self.module
+        arrays = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return [arrays[name] for name in names]
 
     def load(self, weights: Vector) -> Any:
@@ -107,18 +98,14 @@ class TorchNetwork(Network):
         return self._torch.from_numpy(targets) if targets.ndim == 1 else self._rows(targets)
 
     def outputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the outputs, of a classifier before the softmax."""
         module = self.load(weights).eval()
         with self._torch.no_grad():
             outputs: Matrix = module(self._rows(X)).double().numpy()
         return outputs
 
     def last_inputs(self, weights: Vector, X: Matrix) -> Matrix:
-        """Return the inputs of the last layer."""
-        found, last = (
-            list[Matrix](),
-            self.load(weights).eval().get_submodule(layer_of([*self.parameters][-1])),
-        )
+        found, module = list[Matrix](), self.load(weights).eval()
+        last = module.get_submodule(layer_of([*self.parameters][-1]))
         hook = last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double().numpy()))
         with hook, self._torch.no_grad():
             for rows in np.array_split(X, len(X) // BLOCK + 1):
@@ -155,7 +142,6 @@ class TorchNetwork(Network):
             weights[self.trained :] = self._joined(self._tensors(self.state))
 
     def clipped_gradients(self, weights: Vector, X: Matrix, targets: Targets, clip: float) -> Vector:
-        """Return the sum of the rows' own gradients, each shortened; refuse layers that mix rows."""
         if self.state:
             raise ConfigError(
                 f"'{next(iter(self.state))}' is state over several rows, as in batch normalisation: no row "
@@ -180,14 +166,12 @@ class TorchNetwork(Network):
         return self._joined([torch.tensordot(shrink.to(g.dtype), g, dims=1) for g in whole])
 
     def run(self, weights: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs in training."""
         module = self.load(weights).train()
         with self._torch.no_grad():
             outputs: NDArray[Any] = module(self._rows(X)).numpy()
         return outputs
 
     def pull(self, weights: Vector, X: NDArray[Any], slope: NDArray[Any]) -> tuple[Vector, NDArray[Any]]:
-        """Return the gradients by weights and inputs, from that by outputs."""
         module, rows = self.load(weights).train(), self._rows(X).requires_grad_()
         tensors = [*self._tensors(self.parameters), rows]
         found = self._torch.autograd.grad(

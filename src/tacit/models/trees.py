@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from tacit.models.predictor import Predictor
 
 Matrix = NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
-Importance = Literal["gain", "cover", "splits"]
+Importance = Literal["gain", "cover"]
 
 LOSSES = {"logistic": "classification", "softmax": "classification"}
 LOSSES |= {"squared": "regression", "poisson": "regression"}
@@ -71,7 +71,6 @@ class BoostedTrees(Predictor):
         return len(self.arrays["tree_output"])
 
     def facts(self) -> dict[str, Any]:
-        """Return what it predicts, from which columns, by how many trees."""
         return {**super().facts(), "trees": self.trees, "loss": self.loss}
 
     def columns(self, rows: Any) -> NDArray[np.float32]:
@@ -132,15 +131,12 @@ class BoostedTrees(Predictor):
         return np.asarray(np.exp(base) if self.loss == "poisson" else base)
 
     def importances(self, kind: Importance = "gain") -> dict[str, float]:
-        """Return for each column the gain or cover of all its splits, or their number; largest first."""
-        known = ("gain", "cover", "splits")
-        if kind not in known:
-            raise ConfigError(f"unknown importance '{kind}': {nearest(kind, known)}")
-        feature = self.arrays["feature"]
+        """Return for each column the gain or cover of all its splits; largest first."""
+        if kind not in get_args(Importance):
+            raise ConfigError(f"unknown importance '{kind}': {nearest(kind, get_args(Importance))}")
+        feature, columns = self.arrays["feature"], self.schema.columns
         inner = feature >= 0
-        weights = self.arrays[kind][inner] if kind != "splits" else None
-        totals = np.bincount(feature[inner], weights, minlength=len(self.schema.columns))
-        columns = self.schema.columns
+        totals = np.bincount(feature[inner], self.arrays[kind][inner], minlength=len(columns))
         return {columns[i].name: float(totals[i]) for i in np.argsort(-totals, kind="stable")}
 
     def nested(self, tree: int, levels: int = 3) -> dict[str, Any]:
@@ -154,15 +150,11 @@ class BoostedTrees(Predictor):
         column = self.schema.columns[at["feature"]]
         split = f"{column.name} < {at['threshold']:.4g}"
         if at["category_row"] >= 0:
-            right = self.arrays["categories"][at["category_row"]]
-            words = (
-                word for word, goes_right in zip(column.categories, right, strict=False) if not goes_right
-            )
+            goes_right = self.arrays["categories"][at["category_row"]]
+            words = [word for word, right in zip(column.categories, goes_right, strict=False) if not right]
             split = f"{column.name}: {', '.join(words)}"
         sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
         return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
-
-    # -- the way out -------------------------------------------------------------------------------
 
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
@@ -176,11 +168,6 @@ class BoostedTrees(Predictor):
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors, words["loss"], inputs)
-
-    def _own(self) -> dict[str, Any]:
-        columns = [{"name": own.name, "categories": list(own.categories)} for own in self.schema.columns]
-        plain = {name: array.tolist() for name, array in self.arrays.items()}
-        return {"loss": self.loss, "columns": columns, **plain}
 
 
 def _flaw(arrays: Mapping[str, NDArray[Any]], loss: str, schema: Schema) -> str:

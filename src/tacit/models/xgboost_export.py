@@ -1,12 +1,10 @@
 """Boosted trees as XGBoost's own JSON, which its Booster predicts the same with, and as nodes of ONNX.
 
-Columns are features in the schema's order: numbers as they are, categories as their codes
-(:meth:`BoostedTrees.columns` gives both). What outputs are before any tree is a tree of one leaf each, since
-XGBoost would round it as a probability.
+Features are what :meth:`BoostedTrees.columns` gives. What outputs are before any tree is a tree of one leaf
+each, since XGBoost would round it as a probability.
 
 ONNX, by onnxmltools' converter of boosters, has no trees that split by sets of categories. So the graph
-computes for each such split a feature that says whether a row's category goes right, and the trees split
-these at one half.
+computes for each such split a feature that says whether a row's category goes right, to split at one half.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +36,7 @@ FLOAT, BOOLEAN = 1, 9  # ONNX's numbers of types
 def to_xgboost(model: Predictor) -> bytes:
     """Return boosted trees as a file that ``xgboost.Booster(model_file=...)`` reads."""
     if not isinstance(model, BoostedTrees):
-        raise ConfigError(f"a {type(model).__name__} has no trees: export it as safetensors, onnx or json")
+        raise ConfigError(f"a {type(model).__name__} has no trees: export it as safetensors or onnx")
     names = [column.name for column in model.schema.columns]
     if any(set("[]<") & set(name) for name in names):  # which XGBoost allows in no name
         names = []
@@ -73,11 +71,13 @@ def document(
         parameters = {"softmax_multiclass_param": {"num_class": str(outputs)}}
     # A round ends where the outputs begin anew.
     ends = [i for i in range(1, len(places)) if places[i] <= places[i - 1]]
+    shape = {"num_deleted": "0", "num_feature": str(features), "size_leaf_vector": "1"}
+    sized = [{**tree, "tree_param": {**shape, "num_nodes": str(len(tree["parents"]))}} for tree in trees]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "iteration_indptr": [0, *ends, len(places)],
         "tree_info": places,
-        "trees": [{**tree, "id": i, "tree_param": _sizes(tree, features)} for i, tree in enumerate(trees)],
+        "trees": [{**tree, "id": number} for number, tree in enumerate(sized)],
     }
     learner = {
         **known,
@@ -90,10 +90,7 @@ def document(
 
 
 def tree_of(model: BoostedTrees, tree: Any, split_features: NDArray[np.int64] | None = None) -> Tree:
-    """Return one tree; with ``split_features`` splits by category are at those, below or above one half.
-
-    They have for each node of the model the feature that says whether a row's category goes right.
-    """
+    """Return one tree; in ``split_features`` each split by category has a feature, above ½ to go right."""
     first, end = model.arrays["tree_start"][tree : tree + 2]
     node = {name: model.arrays[name][first:end] for name in NODES}
     leaf, by_category = node["feature"] < 0, node["category_row"] >= 0
@@ -134,16 +131,6 @@ def leaf_tree(value: float) -> Tree:
         **{name: [0.0] for name in ("loss_changes", "sum_hessian")},
         **{f"categories{part}": [] for part in ("", "_nodes", "_segments", "_sizes")},
         "parents": [ROOT],
-    }
-
-
-def _sizes(tree: Tree, features: int) -> dict[str, str]:
-    nodes = len(tree["parents"])
-    return {
-        "num_deleted": "0",
-        "num_feature": str(features),
-        "num_nodes": str(nodes),
-        "size_leaf_vector": "1",
     }
 
 

@@ -36,7 +36,7 @@ class Weighting(SettingsGroup):
 
     @property
     def equal(self) -> bool:
-        """Return whether all clients count the same, so that no weight travels."""
+        """Whether all clients count the same, so that no weight travels."""
         return self.weighting == "equal"
 
     @property
@@ -89,7 +89,6 @@ class Change(SettingsGroup):
     protect_layers: int | str = "all"
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (("limit", 0 < self.limit < inf, "give the largest change of a weight, above 0"),)
 
     def fields(self, network: Network) -> list[Field]:
@@ -146,7 +145,6 @@ class Gradients(SettingsGroup):
     limit: float = 10.0
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (("limit", 0 < self.limit < inf, "give the largest value of a gradient, above 0"),)
 
     def fields(self, network: Network) -> list[Field]:

@@ -61,7 +61,6 @@ class ExamplePrivacy(SettingsGroup):
     delta: float = 1e-5
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("noise", 0 <= self.noise <= MOST_NOISE, f"give 0 for none, or about 1; at most {MOST_NOISE:g}"),
             ("clip", 0 < self.clip < inf, "give the longest norm of a gradient, above 0"),
@@ -69,8 +68,6 @@ class ExamplePrivacy(SettingsGroup):
             ("epsilon", self.epsilon > 0, "give a budget above 0"),
             ("delta", 0 < self.delta < 1, "give a probability above 0 and below 1"),
         )
-
-    # -- what a client does ------------------------------------------------------------------------
 
     def noisy_gradients(
         self,
@@ -81,10 +78,7 @@ class ExamplePrivacy(SettingsGroup):
         epochs: int,
         coins: np.random.Generator | None,
     ) -> Iterator[Vector]:
-        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment.
-
-        Without a generator the coins that draw rows come from the operating system, as the noise always does.
-        """
+        """Yield the clipped and noised mean gradient of each drawn batch, at the weights of that moment."""
         for _ in range(self.count_steps(epochs)):
             rows = np.flatnonzero(flip_coins(self.sampling, len(targets), coins))
             total = network.clipped_gradients(weights, X[rows], targets[rows], self.clip)
@@ -102,11 +96,8 @@ class ExamplePrivacy(SettingsGroup):
         """
         if not self.noise:
             return None
-        used, affordable = (
-            max(party.state.get(ROUNDS, 0), number),
-            self.count_affordable_rounds(rounds, epochs),
-        )
-        if used >= affordable:
+        used = max(party.state.get(ROUNDS, 0), number)
+        if used >= (affordable := self.count_affordable_rounds(rounds, epochs)):
             raise ProtectionError(
                 f"the budget of {self.epsilon:g} for each row is spent after {used} rounds: "
                 f"{party.id} takes part in no more"
@@ -119,8 +110,6 @@ class ExamplePrivacy(SettingsGroup):
     def carry_over(self, party: Party, earlier: Party) -> None:
         """Go on counting the rounds that a client has computed in an earlier attempt at the same run."""
         party.state[ROUNDS] = max(earlier.state.get(ROUNDS, 0), party.state.get(ROUNDS, 0))
-
-    # -- what it costs -----------------------------------------------------------------------------
 
     def compute_epsilon(self, rounds: int, epochs: int) -> float:
         """Return the epsilon that so many rounds of so many epochs cost any one row."""

@@ -1,16 +1,23 @@
-"""What a client does by itself in a round: some epochs of gradient descent on its own rows."""
+"""What a client does in a round, epochs of descent on its own rows or one gradient, and contributes of it."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
+from tacit.core.shared import Shared
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.models.network import Matrix, Network, Targets, Vector
+
+if TYPE_CHECKING:
+    from tacit.methods.fedavg import FedAvg
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8  # Adam, as everybody has them
 LONGEST = 2.0  # norm of a gradient of a regression, in units of the targets' spread
@@ -45,7 +52,6 @@ class LocalTraining(SettingsGroup):
     momentum: float = 0.0
 
     def rules(self) -> Iterable[Rule]:
-        """Return what the values must satisfy."""
         return (
             ("epochs", self.epochs >= 1, "give a whole number of at least 1"),
             ("batch", self.batch >= 0, "give the rows of a step, or 0 for all"),
@@ -69,16 +75,8 @@ class LocalTraining(SettingsGroup):
         """Return the weights after local training; ``start`` is left as it was.
 
         With ``privacy`` that adds noise, its steps take the place of shuffled batches, and ``coins`` draw
-        their rows; ``correct`` is what a method makes of a gradient before it is followed. The losses of rows
-        count by ``row_weights``, if there are any. If ``anchored``, the gradient of the same rows at
-        ``start`` is taken off first.
-
-        >>> from tacit.models.mlp import MLP
-        >>> network = MLP((1, 2), initialisation="zeros")
-        >>> X, labels = np.array([[-1.0], [1.0]]), np.array([0, 1])
-        >>> one_step = LocalTraining(batch=0, rate=1.0)
-        >>> one_step.train(network, np.zeros(4), X, labels, np.random.default_rng(0)).tolist()
-        [-0.5, 0.5, 0.0, 0.0]
+        their rows; ``correct`` is what a method makes of a gradient before it is followed. If ``anchored``,
+        the gradient of the same rows at ``start`` is taken off first.
         """
         network.reseed(rng)
         weights = start.copy()
@@ -129,3 +127,34 @@ def shorten(gradient: Vector) -> Vector:
     """Shorten a gradient of squared errors, of any slope: one far value would throw training off."""
     shorter: Vector = gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
     return shorter
+
+
+def train_client(
+    method: FedAvg, party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
+) -> dict[str, Any]:
+    """Return u_k Δ_k and u_k after local training, with ``correct`` and ``anchored`` as it takes them."""
+    network, number = method.architecture.build(shared.schema), int(shared["round"])
+    X, targets, row_weights = method.read_rows(party, shared)
+    coins = method.privacy.begin_round(party, number, method.rounds, method.local.epochs)
+    start, rng = method.architecture.flatten_weights(party, shared), party.rng("descent", number)
+    with np.errstate(all="ignore"):  # what overflows is refused when it is packed
+        more = method.privacy, correct, coins, row_weights, anchored
+        delta = method.local.train(network, start, X, targets, rng, *more) - start
+    share, weight = method.weighting.contribute(targets, shared)
+    return {**method.change.pack(delta, share, network, party), **weight}
+
+
+def compute_gradient(
+    method: FedAvg, party: Party, shared: Shared, batch: int = 0
+) -> tuple[Vector, Vector, Targets]:
+    """Return ∇F_k at w_t over all rows, or a batch; the weights, whose state may have moved; all targets."""
+    network, rng = method.architecture.build(shared.schema), party.rng("descent", int(shared["round"]))
+    X, targets, row_weights = method.read_rows(party, shared)
+    network.reseed(rng)
+    rows: Any = slice(None)
+    if 0 < batch < len(targets):
+        rows = rng.choice(len(targets), batch, replace=False)
+    weights = method.architecture.flatten_weights(party, shared).copy()
+    counted = None if row_weights is None else row_weights[rows]
+    with np.errstate(all="ignore"):  # what overflows is refused when it is packed
+        return network.gradient(weights, X[rows], targets[rows], counted), weights, targets

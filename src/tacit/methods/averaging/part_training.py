@@ -1,4 +1,7 @@
-"""Training of one part of a network that is cut, in the state of whoever holds it."""
+"""Training of one part of a network that is cut, in the state of whoever holds it, and letters about it.
+
+Letters between clients and a service of a method are sealed: the coordinator relays and cannot read them.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -12,14 +15,42 @@ from tacit.core.errors import DataError, StepError, TacitError
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.core.secret import Secret
+from tacit.core.values import Blob
+from tacit.crypto import channel
 from tacit.crypto.noise import add_noise, clip_l2
-from tacit.methods.averaging.letters import read_letter
 from tacit.methods.averaging.local_training import LocalTraining, shorten
 from tacit.models.network import Network
 
+KEY = "letters"  # in a party's vault, and what its key is signed for
 ROUND, OWN = "split_round", "split/"  # in a party's state: number of the round, and what belongs to it
 DONE = OWN + "done/"
 Array = NDArray[Any]
+
+
+def show_letter_key(party: Party) -> Blob:
+    """Return this party's signed key for letters, made once in a run."""
+    party.vault.setdefault(KEY, channel.new_exchange()[0])
+    public, run = channel.exchange_public(party.vault[KEY]), manifest_of(party).digest
+    return Blob("public", channel.sign_key(party.identity, KEY, party.id, run, public))
+
+
+def write_letter(party: Party, other: str, signed: bytes, about: str, fields: Mapping[str, Any]) -> Blob:
+    """Seal a letter for another party, whose signed key was relayed."""
+    where = channel.place(manifest_of(party).digest, 0, about, party.id, other)
+    return Blob("sealed", channel.seal(_key(party, other, signed), Message(fields).encode(), where))
+
+
+def read_letter(party: Party, other: str, signed: bytes, about: str, letter: Blob) -> Message:
+    """Open a letter of another party; refuse one that is about something else."""
+    where = channel.place(manifest_of(party).digest, 0, about, other, party.id)
+    return Message.decode(channel.unseal(_key(party, other, signed), letter.data, where))
+
+
+def _key(party: Party, other: str, signed: bytes) -> Secret:
+    run = manifest_of(party).digest
+    peer = channel.checked_key(signed, party.pinned(other), KEY, other, run)
+    return channel.pair_key(party.vault[KEY], peer, KEY, run)
 
 
 def begins(party: Party, number: int) -> bool:
@@ -52,11 +83,7 @@ def learn_part(
     batch: int,
     bounded: bool,
 ) -> Array:
-    """Take a step from the gradient by a part's outputs, and return that by its inputs.
-
-    What the optimiser remembers lasts for the round. ``bounded``: a long gradient is shortened, as one of
-    squared errors, or of a part that others use as well.
-    """
+    """Take a step from the gradient by a part's outputs, shortened if ``bounded``; return that by inputs."""
     state, weights = party.state, party.state[name].copy()
     part.reseed(party.rng("layers", state[ROUND], batch, name))
     gradient, inputs = part.pull(weights, X, slope)
@@ -94,11 +121,7 @@ def read_letters(party: Party, batch: int, keys: Message, letters: Message, kind
 
 
 def most_sent(name: str, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return under this name the weights that most letters have, if any: no client alone chooses them.
-
-    >>> most_sent("part", [{"weights": np.array([value])} for value in (9.0, 1.0, 1.0)])
-    {'part': array([1.])}
-    """
+    """Return under this name the weights that most letters have, if any: no client alone chooses them."""
     arrays = [content["weights"] for content in contents if "weights" in content]
     sent = [np.asarray(each).tobytes() for each in arrays]
     return {name: arrays[sent.index(Counter(sent).most_common(1)[0][0])]} if sent else {}

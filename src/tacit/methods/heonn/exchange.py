@@ -55,8 +55,7 @@ def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matri
 def invert_class_targets(activation: str) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return f⁻¹ of a classifier's low and high target, and f' at both."""
     f, both = ACTIVATIONS[activation], np.array([LOW, HIGH])
-    (low, high), (low_slope, high_slope) = f.inverse(both).tolist(), f.slope_at_target(both).tolist()
-    return (low, high), (low_slope, high_slope)
+    return tuple(f.inverse(both).tolist()), tuple(f.slope_at_target(both).tolist())
 
 
 def with_bias(X: Matrix) -> Matrix:
@@ -85,9 +84,8 @@ class Rows:
 class Units:
     """Public units in which every entry of the sums lies in [-1, 1], by the Cauchy-Schwarz inequality.
 
-    An entry of XᵀFFX is at most the product of two columns' lengths times the largest slope squared; the
-    lengths of the federation's columns are known from its preparation. An entry of m is at most a
-    column's length times that of F d̄, which for a classifier is at most a constant times √n.
+    An entry of XᵀFFX is at most the product of two columns' lengths, known from the preparation, times the
+    largest slope squared; one of m a column's length times that of F d̄, for classes at most constant · √n.
     """
 
     lengths: Matrix  # of the columns, with headroom for later clients; 1 for columns of zeros

@@ -1,11 +1,11 @@
 """The three exchanges of FedHEONN: what travels in each mode, and how it is solved.
 
-**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum. The paper's
-factors merge but do not add; XᵀFFX adds, so that a protected sum shows nobody more than the total. Columns
-are divided by their length over the whole federation, so that all entries lie in [-1, 1]; λ stays that of
-eq. 2. With folds, every fold's sums travel side by side, to choose by cross-validation.
+**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum, which shows
+nobody more than the total. Columns are divided by their length over the whole federation, so that all entries
+lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's sums travel side by side.
 
-**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2).
+**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2). A factor
+reveals XᵀFFX, and with it single rows of a client that has few (docs/fedheonn.md).
 
 **Robust**: triangles [R | z] in the clear, for a coordinator that may see them: no digits are lost. Gram
 matrices square the condition number. Triangles do not: TSQR (Demmel, Grigori, Hoemmen and Langou,
@@ -15,6 +15,7 @@ right-hand side as further columns, is as exact as least squares on the pooled r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tacit.data.schema import Schema
 from tacit.methods.heonn.exchange import HEADROOM, Exchange, Rows, Units, find_absurd, stack
 from tacit.methods.heonn.selection import Candidate, Selection, solve_sums
 from tacit.models import leastsquares
-from tacit.models.leastsquares import EPS, Matrix, upper
+from tacit.models.leastsquares import Matrix, upper
 
 MAX_OUTPUT_ERROR = 1e-4  # of a model's outputs, as a share of the targets (both before f)
 MAX_LENGTH_RATIO = 1e10  # longest column over the shortest: beyond, a factor's rounding hides the short one
@@ -61,13 +62,12 @@ class Sealed(Exchange):
         constant = units.constant_slope
         square = units.slope**2 if constant else 1.0
         weighted = rows.d_bar if constant else rows.slope**2 * rows.d_bar
-        for scale, design in enumerate(rows.designs):
-            for fold, members in enumerate(rows.folds):
-                X = design[members]
-                m[fold, scale] = units.scale_m(square * (X.T @ weighted[members]))
-                for which in range(grams):
-                    A = X if constant else X * rows.slope[members, which, None]
-                    gram[fold, scale, which] = upper(units.scale_gram(square * (A.T @ A)))
+        for (scale, design), (fold, members) in product(enumerate(rows.designs), enumerate(rows.folds)):
+            X = design[members]
+            m[fold, scale] = units.scale_m(square * (X.T @ weighted[members]))
+            for which in range(grams):
+                A = X if constant else X * rows.slope[members, which, None]
+                gram[fold, scale, which] = upper(units.scale_gram(square * (A.T @ A)))
         if not self.selection.folds:
             return {"gram": gram, "m": m}
         squares = (rows.slope * rows.d_bar / units.target_unit) ** 2
@@ -122,15 +122,12 @@ class Paper(Exchange):
         """Return U S and m of a client's rows (algorithm 1)."""
         X = rows.designs[0]
         m = X.T @ (rows.slope**2 * rows.d_bar) / _unit_of_m(units)
-        if units.constant_slope:
-            factors = units.slope * leastsquares.factor(X)[None]
-        else:
-            factors = stack([leastsquares.factor(X * rows.slope[:, [output]]) for output in range(grams)])
+        slopes: list[Any] = [units.slope] if units.constant_slope else np.split(rows.slope, grams, axis=1)
+        factors = stack([leastsquares.factor(X * slope) for slope in slopes])
         found = {"m": m, "factor": factors}
         return found if self.rank is None else found | {"energy": _energy(factors)}
 
     def flaw(self, name: str, piece: Any, size: int, grams: int) -> str | None:
-        """Refuse a factor of another width than the agreed features."""
         if name == "energy":
             return None if (piece >= 0).all() else "is below 0, and a sum of squares is not"
         if piece.ndim != 3 or piece.shape[:2] != (grams, size):
@@ -141,9 +138,7 @@ class Paper(Exchange):
         """Merge many clients' factors at once, output by output; add up their energies."""
         if name == "energy":
             return np.asarray(np.sum(pieces, axis=0))
-        return stack(
-            [leastsquares.merge([piece[o] for piece in pieces], self.rank) for o in range(len(pieces[0]))]
-        )
+        return stack([leastsquares.merge(own, self.rank) for own in zip(*pieces, strict=True)])
 
     def operator(self, clear: Mapping[str, Any]) -> Matrix:
         """Return U (S² + λI)⁻¹ Uᵀ of the merged factors: one matrix, or one for each output."""
@@ -151,7 +146,6 @@ class Paper(Exchange):
         return each[0] if len(each) == 1 else each
 
     def remarks(self, clear: Mapping[str, Any]) -> list[str]:
-        """Return how much of the factors a truncation left out."""
         if self.rank is None:
             return []
         left = 1 - _energy(np.asarray(clear["factor"])) / clear["energy"]
@@ -175,7 +169,7 @@ class Paper(Exchange):
         if "m" in shared:
             m = m + shared["m"]
             factors = self.fold("factor", [shared["factor"], factors])
-        columns = [m] if len(factors) == 1 else [m[:, [output]] for output in range(m.shape[1])]
+        columns = np.split(m, len(factors), axis=1)
         each = [leastsquares.solve(US, column, self.lam) for US, column in zip(factors, columns, strict=True)]
         w = unit * np.concatenate(each, axis=1)
         gain = max(_error_gain(US, self.lam) for US in factors)
@@ -191,8 +185,8 @@ def _unit_of_m(units: Units) -> float:
 
 def _error_gain(US: Matrix, lam: float) -> float:
     """Return ‖S (S² + λ)⁻¹‖: the length of F X w that a random error in m causes, over that error's."""
-    S = np.linalg.svd(US, compute_uv=False)
-    S = S[S > S.max(initial=0.0) * max(US.shape) * EPS]
+    S = np.asarray(np.linalg.svd(US, compute_uv=False), dtype=np.float64)
+    S = S[leastsquares.meaningful(S, US)]
     return float(np.linalg.norm(S / (S**2 + lam)))
 
 
@@ -228,16 +222,13 @@ class Robust(Exchange):
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
         """Return the triangles of a client's rows, padded to full height."""
         X, b = rows.designs[0], rows.slope * rows.d_bar
-        if units.constant_slope:
-            return {"triangle": _pad(leastsquares.triangle(units.slope * X, b))[None]}
-        each = [leastsquares.triangle(X * rows.slope[:, [o]], b[:, [o]]) for o in range(grams)]
-        return {"triangle": np.stack([_pad(R) for R in each])}
+        slopes: list[Any] = [units.slope] if units.constant_slope else np.split(rows.slope, grams, axis=1)
+        pairs = zip(slopes, np.split(b, grams, axis=1), strict=True)
+        return {"triangle": np.stack([_pad(leastsquares.triangle(X * slope, own)) for slope, own in pairs])}
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
         """Stack many clients' triangles at once."""
-        return np.stack(
-            [_pad(leastsquares.stack([piece[o] for piece in pieces])) for o in range(len(pieces[0]))]
-        )
+        return np.stack([_pad(leastsquares.stack(own)) for own in zip(*pieces, strict=True)])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         """Return the weights, and the triangles on which those of later clients are stacked."""
@@ -250,5 +241,4 @@ class Robust(Exchange):
 
 
 def _pad(R: Matrix) -> Matrix:
-    """Pad with zero rows, as a client with fewer rows than columns needs."""
     return np.pad(R, ((0, R.shape[1] - len(R)), (0, 0)))

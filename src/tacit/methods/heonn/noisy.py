@@ -15,18 +15,16 @@ are weighted by 1, 1.5 and ½ (measured), and divided so that all that a row bri
 this is what the protection adds noise to.
 
 Whoever opens the total takes off the mean, sets negative eigenvalues of XᵀX to zero, and raises all by λ: a
-third of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more. AdaSSP spends a
-third of its budget on the least eigenvalue, for a λ that a proof can rest on; this one costs nothing. The
-model shortens rows in the same way before it predicts: it was learnt from such.
+third of the norm that a symmetric matrix of such noise has, or ``lam`` if that is more, which costs nothing
+of the budget. The model shortens rows in the same way before it predicts: it was learnt from such.
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import ConfigError, DataError
+from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import shorten_rows
@@ -55,10 +53,6 @@ class NoisySums:
     activation: str
     row_norm: float
     balanced: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.row_norm < inf:
-            raise ConfigError(f"row_norm is {self.row_norm}: the longest norm of a row is a number above 0")
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
         """Return why nothing can be learnt from such sums, if that is known beforehand."""
@@ -135,15 +129,11 @@ class NoisySums:
         return {"weights": _restore_targets(np.stack(weights, axis=1), shared)}
 
     def _coefficients(self, schema: Schema) -> tuple[Matrix, Matrix]:
-        """Return for each output how the groups' sums add up to those weighted by f'², and by f'² d̄.
-
-        The largest f' counts as 1.
-        """
+        """Return for each output how groups' sums add up to those weighted by f'² (≤ 1) and by f'² d̄."""
         if schema.task == "regression":
-            scale = _target_scale(schema)
-            return np.tile(np.eye(1, 1 + schema.outputs), (schema.outputs, 1)) * scale, (
-                np.eye(schema.outputs, 1 + schema.outputs, 1) * scale
-            )
+            size = schema.outputs, 1 + schema.outputs
+            ones = np.eye(1, size[1]).repeat(size[0], axis=0)
+            return ones * _target_scale(schema), np.eye(*size, 1) * _target_scale(schema)
         (low, high), slopes = invert_class_targets(self.activation)
         own = np.eye(schema.outputs, dtype=bool)
         squares = np.where(own, slopes[1] ** 2, slopes[0] ** 2) / max(slopes) ** 2
@@ -164,7 +154,6 @@ def group_rows(table: Table, shared: Shared) -> Matrix:
 
 
 def _least_rows(square: Matrix, noise: float) -> float:
-    """Return how many rows an output needs, so that they are more than noise."""
     return float(CERTAIN * np.linalg.norm(square) * noise / COUNTS)
 
 

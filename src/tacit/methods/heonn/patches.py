@@ -31,10 +31,6 @@ def draw_features(
 
     A column that is drawn k times acts, in ridge regression, as one that is √k as long. So it is taken once,
     with the factor √k, and 0 at its other places: no system is singular but for the penalty.
-
-    >>> columns, factors = draw_features(np.random.default_rng(0), 6, 1.0, True)
-    >>> columns.tolist(), (factors**2).round(9).tolist()
-    ([0, 1, 1, 3, 3, 5], [1.0, 2.0, 0.0, 2.0, 0.0, 1.0])
     """
     size = count_features(features, share)
     if not replace:
@@ -76,22 +72,15 @@ def repeat_layout(layout: Layout, times: int) -> Layout:
     def repeat(field: Field) -> Field:
         if field.shape is None:
             return field
-        shape = (times, *field.shape)
-        if field.columns:
-            shape = (field.shape[0], times * field.shape[1])
+        rows, *columns = field.shape
+        shape = (rows, times * columns[0]) if field.columns else (times, *field.shape)
         return dataclasses.replace(field, shape=shape, columns=times * field.columns)
 
     return Layout(*map(repeat, (*layout.fields, *layout.clear)))
 
 
 def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
-    """Return stacked fields as the repeated layout has them: columns of all estimators side by side.
-
-    >>> layout = Layout(Field("m", (2, 2), columns=1))
-    >>> both = join_columns({"m": np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])}, layout)
-    >>> both["m"].tolist(), split_columns(both, layout, 2)["m"][1].tolist()
-    ([[1, 2, 5, 6], [3, 4, 7, 8]], [[5, 6], [7, 8]])
-    """
+    """Return stacked fields as the repeated layout has them: columns of all estimators side by side."""
     joined = {f.name: np.concatenate(list(fields[f.name]), axis=1) for f in layout.fields if f.columns}
     return {**fields, **joined}
 

@@ -12,7 +12,7 @@ learnt without the first fold, and lets the clients count how often each is righ
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,9 +127,7 @@ class Selection:
         Units of a wide random layer nearly repeat each other, so that small penalties may ask for more
         digits than there are; the next best is then taken. If none is left, the first says why.
         """
-        failed: dict[tuple[int, int], float] = {}
-        first: DataError | None = None
-        found = False
+        failed, first, found = dict[tuple[int, int], float](), list[DataError](), False
         for candidate in self._rank(total, units):
             place = candidate.scale, candidate.width
             if candidate.lam <= failed.get(place, -1.0):
@@ -137,12 +135,13 @@ class Selection:
             try:
                 weights = solve_sums(*_add_folds(total, folds, candidate), units, candidate, total.error)
             except DataError as refused:
-                failed[place], first = candidate.lam, first or refused
+                failed[place] = candidate.lam
+                first.append(refused)
                 continue
             found = True
             yield candidate, weights
         if first and not found:
-            raise first
+            raise first[0]
 
     def _rank(self, total: Total, units: Units) -> list[Candidate]:
         size = len(units.lengths)
@@ -184,22 +183,19 @@ def _validation_errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matri
     """Return the error of each penalty at one scale and width: one decomposition serves them all."""
     folds, grams = len(sums.gram), sums.gram.shape[2]
     errors = np.zeros(len(lams))
-    for fold in range(folds):
+    for fold, which in product(range(folds), range(grams)):
         others = [index for index in range(folds) if index != fold]
-        for which in range(grams):
-            columns = slice(None) if grams == 1 else slice(which, which + 1)
-            held, m_held = sums.gram[fold, scale, which, :size, :size], sums.m[fold, scale, :size, columns]
-            learnt = sums.gram[others, scale, which, :size, :size].sum(axis=0)
-            m_learnt = sums.m[others, scale, :size, columns].sum(axis=0)
-            values, vectors = np.linalg.eigh(learnt)
-            values = np.maximum(values, values[-1] * size * np.finfo(np.float64).eps)
-            projected = vectors.T @ m_learnt
-            # (size, penalties, outputs): weights for every penalty at once
-            w = np.tensordot(vectors, projected[:, None, :] / (values[:, None] + lams)[:, :, None], axes=1)
-            flat = w.reshape(size, -1)
-            quadratic = np.sum(flat * (held @ flat), axis=0).reshape(len(lams), -1).sum(axis=1)
-            linear = np.einsum("slo,so->l", w, m_held)
-            errors += quadratic - 2 * linear
+        columns = slice(None) if grams == 1 else slice(which, which + 1)
+        held, m_held = sums.gram[fold, scale, which, :size, :size], sums.m[fold, scale, :size, columns]
+        learnt = sums.gram[others, scale, which, :size, :size].sum(axis=0)
+        m_learnt = sums.m[others, scale, :size, columns].sum(axis=0)
+        values, vectors = np.linalg.eigh(learnt)
+        values = np.maximum(values, values[-1] * size * np.finfo(np.float64).eps)
+        projected = vectors.T @ m_learnt
+        # (size, penalties, outputs): weights for every penalty at once
+        w = np.tensordot(vectors, projected[:, None, :] / (values[:, None] + lams)[:, :, None], axes=1)
+        quadratic = np.einsum("slo,st,tlo->l", w, held, w, optimize=True)
+        errors += quadratic - 2 * np.einsum("slo,so->l", w, m_held)
     energy = sums.energy.sum()
     return np.asarray(1.0 + errors / energy if energy > 0 else errors)  # if targets are all 0
 
@@ -209,15 +205,8 @@ def solve_sums(gram: Matrix, m: Matrix, units: Units, candidate: Candidate, erro
     size, full = candidate.width + 1, len(units.lengths)
     part = units.first(size)
     penalty = part.scale_penalty(candidate.lam)
-    each = [
-        solve_gram(
-            symmetric(triangle, full)[:size, :size],
-            m[:size] if len(gram) == 1 else m[:size, [which]],
-            penalty,
-            error,
-        )
-        for which, triangle in enumerate(gram)
-    ]
+    pairs = zip(gram, np.split(m[:size], len(gram), axis=1), strict=True)
+    each = [solve_gram(symmetric(G, full)[:size, :size], own, penalty, error) for G, own in pairs]
     return part.restore_weights(np.concatenate(each, axis=1))
 
 
@@ -227,15 +216,10 @@ def _add_folds(total: Mapping[str, Any], folds: slice, candidate: Candidate) -> 
 
 
 def _pad_rows(weights: Sequence[Matrix], rows: int) -> Matrix:
-    """Stack weights, those of narrow candidates padded with zeros."""
     return np.stack([np.pad(one, ((0, rows - len(one)), (0, 0))) for one in weights])
 
 
 def _relative_errors(errors: Matrix) -> Matrix:
-    """Return each finalist's errors over the least, target by target, added: units make no difference.
-
-    >>> _relative_errors(np.array([[1e6, 4.0], [2e6, 1.0]])).tolist()
-    [5.0, 3.0]
-    """
+    """Return each finalist's errors over the least, target by target, added: units make no difference."""
     least = np.maximum(errors.min(axis=0), 1e-12 * errors.max(axis=0))
     return np.asarray((errors / np.where(least > 0, least, 1.0)).sum(axis=1))

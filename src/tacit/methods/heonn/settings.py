@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.core.errors import ConfigError
 from tacit.core.protection import Protection
+from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
@@ -27,6 +27,7 @@ class Settings(Method):
     """Base of :class:`tacit.FedHEONN`, where the settings are described."""
 
     weighs_classes: ClassVar[bool] = True
+    budget_parts = PARTS  # most of a privacy budget: the preparation needs less
 
     lam: float = 1e-3
     activation: ActivationName | None = None
@@ -41,35 +42,31 @@ class Settings(Method):
     row_norm: float = 2.0
 
     def __post_init__(self) -> None:
-        for lam in (self.lam, *self.lams):
-            if not (np.isfinite(lam) and lam >= 0):
-                raise ConfigError(
-                    f"lam is {lam}, it must be a finite number of at least 0: 0.001 is the paper's choice"
-                )
-        if self.rank is not None and (self.rank < 1 or self.mode != "paper"):
-            raise ConfigError(f"rank is {self.rank}: give at least 1, and mode = 'paper', which has factors")
-        if self.hidden < 0:
-            raise ConfigError(f"hidden is {self.hidden}: give the units of the random layer, or 0 for none")
-        if not 1 <= len(self.scales) <= MAX_SCALES or not all(0 < scale < inf for scale in self.scales):
-            raise ConfigError(f"scales are {self.scales}: give 1 to {MAX_SCALES} finite numbers above 0")
-        if self.folds is not None and (self.folds < 0 or self.folds == 1):
-            raise ConfigError(f"folds is {self.folds}: give 0 for none, or at least 2")
-        if self.mode != "sealed" and (self.folds or self.lams or self.finalists):
-            raise ConfigError(f"mode '{self.mode}' forms no sums to choose from: set mode = 'sealed'")
-        if self.lams and not self.selection.folds:
-            raise ConfigError("lams are to be chosen from by cross-validation: set folds to 3, say")
-        if self.finalists < 0 or (self.finalists and not self.selection.folds):
-            raise ConfigError(f"finalists is {self.finalists}: they come out of cross-validation, set folds")
-        NoisySums(self.lam, "linear", self.row_norm)  # refuses a norm that is none
+        scaled = 1 <= len(self.scales) <= MAX_SCALES and all(0 < scale < inf for scale in self.scales)
+        ranked = self.rank is None or (self.rank >= 1 and self.mode == "paper")
+        summed = self.mode == "sealed" or not (self.folds or self.lams or self.finalists)
+        split = self.folds is None or (self.folds >= 0 and self.folds != 1)
+        folds, penalty = self.selection.folds, "give a finite number of at least 0, say the paper's 0.001"
+        found = not self.finalists or (self.finalists > 0 and folds > 0)
+        rules = (
+            ("lam", 0 <= self.lam < inf, penalty),
+            ("lams", all(0 <= lam < inf for lam in self.lams), penalty),
+            ("rank", ranked, "give at least 1, and mode = 'paper', which has factors"),
+            ("hidden", self.hidden >= 0, "give the units of the random layer, or 0 for none"),
+            ("scales", scaled, f"give 1 to {MAX_SCALES} finite numbers above 0"),
+            ("folds", split, "give 0 for none, or at least 2"),
+            ("mode", summed, "it forms no sums to choose from: set mode = 'sealed'"),
+            ("lams", folds > 0 or not self.lams, "cross-validation chooses: set folds to 3, say"),
+            ("finalists", found, "they come out of cross-validation, set folds"),
+            ("row_norm", 0 < self.row_norm < inf, "the longest norm of a row is a number above 0"),
+        )
+        check_rules(self, rules)
 
     @property
     def exchange(self) -> Exchange:
         """What travels, and how it is solved."""
-        if self.mode == "paper":
-            return Paper(self.lam, self.rank)
-        if self.mode == "robust":
-            return Robust(self.lam)
-        return Sealed(self.lam, self._tried_scales, self.selection)
+        sealed = Sealed(self.lam, self._tried_scales, self.selection)
+        return {"paper": Paper(self.lam, self.rank), "robust": Robust(self.lam)}.get(self.mode, sealed)
 
     def noisy_sums(self, schema: Schema) -> NoisySums:
         """Return what travels under noise, and how it is solved; a random layer's values are at most 1."""
@@ -85,13 +82,7 @@ class Settings(Method):
         return {} if protection.adds_noise else super().agreements(schema, protection)
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
-        """Refuse a regression that is not linear, and to hide one of few clients."""
         return self.noisy_sums(schema).find_hopeless(schema, clients, noise)
-
-    @property
-    def budget_parts(self) -> int:
-        """Most of a privacy budget: the preparation needs less."""
-        return PARTS
 
     @property
     def selection(self) -> Selection:
@@ -121,7 +112,6 @@ class Settings(Method):
         return None if changes else ("terms", "solve")
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Refuse protections where triangles travel in the clear, and noise on all but one set of sums."""
         if protection.adds_noise and self.mode != "sealed":
             return f"mode '{self.mode}' shows factors or triangles without noise: set mode = 'sealed'"
         if protection.adds_noise and self.selection.folds:
