@@ -15,7 +15,7 @@ import pytest
 import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.events import Noted
-from tacit.core.party import Charge, Party
+from tacit.core.party import Party
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.files import load
 from tacit.deploy.doctor import LEAST_FREE, examine
