@@ -207,15 +207,26 @@ class TestScale:
         found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
         assert (found["high"] > found["low"]).tolist() == [True, False]
 
-    def test_noise_alone_is_not_taken_for_values(self) -> None:
+    def test_noise_far_from_a_columns_values_is_not_taken_for_values(self) -> None:
         # Three columns have some 200 intervals. One of noise alone that counts stretches its column's bounds
-        # by any factor, and the column is lost: beyond four deviations that was one run in 300.
+        # by any factor, and the column is lost: with four deviations for all, that was one run in 300.
         schema = Schema((Column("a"), Column("b"), Column("c")), "classification", ("k",), ("y",))
         shared, rng = Shared(schema, {}), np.random.default_rng(0)
         for _ in range(2000):
             counts = rng.normal(scale=10.0, size=(3, noisy_scale.INTERVALS))
+            counts[:, 40:42] += 200.0
             found = Preparation().apply_magnitudes(Total({"magnitudes": counts}, 1, noise=10.0), shared)
-            assert not (found["high"] > found["low"]).any()
+            assert (noisy_scale.EDGES[39] <= found["low"]).all()
+            assert (found["high"] <= noisy_scale.EDGES[43]).all()
+
+    def test_fewer_values_do_as_the_largest_count_or_beside_others(self) -> None:
+        schema = Schema((Column("a"), Column("b")), "classification", ("k",), ("y",))
+        counts = np.zeros((2, noisy_scale.INTERVALS))
+        counts[0, [40, 50]], counts[1, [40, 41, 42, 50]] = (45.0, 44.0), (60.0, 45.0, 45.0, 45.0)
+        total = Total({"magnitudes": counts}, 1, noise=10.0)
+        found = Preparation().apply_magnitudes(total, Shared(schema, {}))
+        assert found["low"].tolist() == noisy_scale.EDGES[[40, 40]].tolist()
+        assert found["high"].tolist() == noisy_scale.EDGES[[41, 43]].tolist()
 
     def test_a_spread_below_the_noise_is_taken_for_the_noise(self) -> None:
         schema = Schema((Column("a"),), "classification", ("k",), ("y",))

@@ -30,7 +30,9 @@ POWERS = 4.0 ** np.arange(-12, 21)  # 6e-8 to 1e12: smaller numbers count as 0, 
 EDGES = np.concatenate([-POWERS[::-1], POWERS])
 INTERVALS = len(EDGES) - 1
 ZERO = INTERVALS // 2  # the interval of the numbers that count as 0
-SURE = 5.0  # standard deviations beyond which a count is not noise, in any of a column's intervals
+# Standard deviations of the noise beyond which a count is not noise, in any of a column's intervals, and
+# beyond which it need not be, if it is the column's largest or beside one that is not.
+SURE, LIKELY = 5.0, 4.0
 DOUBT = 2.0  # of the noise in a variance, below which it is not told from 0
 MOMENT_WEIGHTS = np.array([[0.5], [1.0], [1.0]])  # of n, Σu and Σu²
 
@@ -76,7 +78,12 @@ class NoisyScale:
     @apply
     def apply_magnitudes(self, total: Total, shared: Shared) -> Shared:
         """Keep the bounds of each column, the same number twice if only noise or zeros are seen in it."""
-        seen = total["magnitudes"] > SURE * total.noise
+        counts = total["magnitudes"]
+        likely = counts > LIKELY * total.noise
+        seen = (counts > SURE * total.noise) | (likely & (counts == counts.max(axis=1, keepdims=True)))
+        for _ in range(INTERVALS):
+            beside = np.pad(seen, ((0, 0), (1, 1)))
+            seen |= likely & (beside[:, :-2] | beside[:, 2:])
         varies = seen.any(axis=1) & (seen.sum(axis=1) > seen[:, ZERO])
         low = EDGES[np.argmax(seen, axis=1)]
         high = EDGES[INTERVALS - np.argmax(seen[:, ::-1], axis=1)]
