@@ -83,8 +83,8 @@ def new_site(
 
     given = {"name": name, "data": data, "experiment": experiment, **context.meta[GIVEN].get("data", {})}
     found = make(folder, from_plain(SiteSettings, given, "site"))
-    facts = {"folder": str(found.path), "name": found.name, "identity": found.identity}
-    facts |= {"exchange": found.exchange, "unlock": found.settings.unlock}
+    facts: dict[str, str | None] = {"folder": str(found.path), "name": found.name}
+    facts |= {"identity": found.identity, "exchange": found.exchange, "unlock": found.settings.unlock}
     lines = [Text.assemble((f"{k:<10}", "cyan"), str(v or "in the environment")) for k, v in facts.items()]
     advice = "\nput the federation's roster.toml there; identity and exchange are not secret, unlock is"
     say(as_json, facts, *lines, advice)
