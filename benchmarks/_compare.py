@@ -31,6 +31,7 @@ Rows = dict[str, dict[str, Any]]
 
 def load_bench(tree: Path, name: str) -> ModuleType:
     word = f"tacit_bench_{name.replace('-', '_')}"
+    sys.path.insert(0, str(tree))  # benches import their harness from it
     spec = importlib.util.spec_from_file_location(word, tree / "benchmarks" / f"{name}.py")
     assert spec and spec.loader
     module = sys.modules[word] = importlib.util.module_from_spec(spec)

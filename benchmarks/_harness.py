@@ -6,8 +6,10 @@ lives outside the package because its baselines may have licences that ours must
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +71,17 @@ def cpu(*functions: Callable[[], Any], repeats: int = 5) -> list[float]:
             function()
             best[index] = min(best[index], time.process_time() - started)
     return best
+
+
+ALONE = (
+    "import runpy, sys; sys.path.insert(0, sys.argv[1]); del sys.argv[:2]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def alone(file: str, *words: object) -> list[str]:
+    """Return the command that runs a bench's file in a process of its own, where it finds this file too."""
+    return [sys.executable, "-c", ALONE, str(Path(file).resolve().parents[1]), file, *map(str, words)]
 
 
 def run_bench(name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks._harness import Row
+from benchmarks._harness import Row, alone
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events, Replied
 from tacit.core.exposure import COORDINATOR
@@ -103,7 +103,7 @@ def measured(protection: str, values: int, clients: int, parameters: str = "") -
 
 def apart(protection: str, values: int, clients: int, parameters: str = "") -> dict[str, float]:
     """The same in a process of its own, so that memory is its own."""
-    command = [sys.executable, __file__, protection, str(values), str(clients), parameters]
+    command = alone(__file__, protection, values, clients, parameters)
     found = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     result: dict[str, float] = json.loads(found)
     return result

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks._harness import Row
+from benchmarks._harness import Row, alone
 from tacit.core.coordinator import Coordinator
 from tacit.core.events import Events
 from tacit.core.link import Link
@@ -93,7 +93,7 @@ def ledger_share(clients: int = 20_000, repeats: int = 3) -> float:
 
 
 def rows() -> list[Row]:
-    command = [sys.executable, __file__, "peak", "20000"]
+    command = alone(__file__, "peak", 20000)
     peak = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return [
         Row("ask-cpu-us", ask_microseconds(), "µs", target=60.0, note="at most; ask and reply of 1 kB each"),

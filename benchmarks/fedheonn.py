@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from benchmarks._harness import Row, cpu
+from benchmarks._harness import Row, alone, cpu
 from tacit.core.parallel import one_thread
 from tacit.federation import Federation
 from tacit.ledger.cost import peak_megabytes
@@ -202,9 +202,7 @@ def _all_seconds() -> float:
 def many_clients() -> list[Row]:
     runs = {
         partition: json.loads(
-            subprocess.run(
-                [sys.executable, __file__, partition], stdout=subprocess.PIPE, check=True, text=True
-            ).stdout
+            subprocess.run(alone(__file__, partition), stdout=subprocess.PIPE, check=True, text=True).stdout
         )
         for partition in ("iid", "label-sorted")
     }

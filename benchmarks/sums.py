@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._harness import Row, cpu
+from benchmarks._harness import Row, alone, cpu
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Events, Replied
@@ -286,7 +286,7 @@ def padded() -> list[Row]:
     note = f"{CLIENTS} clients, FedHEONN on digits, whole run, all parties; beside bfv; least of 3"
     made = [Row("padded-digits", ours, "s", theirs, target=0.5, note=note)]
     tell(f"FedHEONN of {MANY:,} clients under masked totals that clients open")
-    command = [sys.executable, __file__, str(MANY)]
+    command = alone(__file__, MANY)
     many = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
     note = f"at most; {MANY:,} clients of MiniBooNE's shape, whole run, all in one process"
     each = many["clients"] / MANY * 1e3

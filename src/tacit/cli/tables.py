@@ -66,12 +66,17 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
     return Group(title, table, *map(Text, found["exposure"]))
 
 
-ABOUT = {"each client": "each", "another client": "another", "all clients together": "all"}
+ABOUT = {
+    "each client": "each",
+    "another client": "another",
+    "all clients together": "all",
+    "the keys": "keys",
+}
 
 
 def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """List who saw what, worst first; what was never a secret in one line."""
-    table = make_table(("who", "what", "about", "class", "open"), ("over", "times", "bytes"))
+    table = make_table(("who", "what", "about", "class"), ("over", "times", "bytes", "open"))
     for row in rows:
         if row["class"] != "public":
             words = (row["who"], row["what"], ABOUT.get(row["about"], row["about"]), row["class"])

@@ -15,7 +15,7 @@ FACTS = {word.capitalize(): word for word in ("method", "data", "clients", "part
 FACTS |= {"Protection": "protect", "Seed": "seed"}
 MOST_WORDS = 200  # of a kind that the page shows
 NOISE = 0.01  # a precision from here on is no error of fixed point: noise is added on purpose
-HEADS = ["who", "what", "about", "class", "can read it", "over", "times", "bytes"]
+HEADS = ["who", "what", "about", "class", "over", "times", "bytes", "can read it"]
 
 
 def headline(result: Mapping[str, Any]) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def exposure_section(result: Mapping[str, Any]) -> str:
     return section(
         "Who saw what",
         f'<ul class="plain">{told}</ul>' if told else "",
-        table(HEADS, lines, words=5),
+        table(HEADS, lines, words=4),
         _titled("Words that left a site", _told(part(result, "told"))),
         _titled("What the method shows, whatever protects its sums", seen_by(part(result, "reveals"))),
         _titled("What the protection promises", pairs),
@@ -147,9 +147,9 @@ def exposure_section(result: Mapping[str, Any]) -> str:
 
 
 def exposure_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return whether a row of the exposure can be read, over how many, how often, and how many bytes."""
+    """Return over how many a row of the exposure is, how often, its bytes, and whether it can be read."""
     readable = "yes" if row["openable"] else "no"
-    return readable, count(row["over"]), count(row["times"]), size_text(row["bytes"])
+    return count(row["over"]), count(row["times"]), size_text(row["bytes"]), readable
 
 
 def _titled(title: str, pairs: list[tuple[str, str]]) -> str:
