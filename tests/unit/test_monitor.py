@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections import namedtuple
@@ -145,12 +147,31 @@ def test_a_running_coordinator_answers(site, tmp_path):
         process.communicate(timeout=60)
 
 
-def test_connections_that_say_nothing_lock_nobody_out(site, monkeypatch, capfd):
-    monkeypatch.setattr(monitor, "LONGEST_WAIT", 0.5)
-    with serve_metrics(site.path, "0") as port, ExitStack() as opened:
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(80)]
-        for place, one in enumerate(map(opened.enter_context, silent)):
-            one.sendall(b"GET /hea" * (place % 2))
-        assert json.loads(read(port, "/health"))["fine"]
-        assert [one.recv(1) for one in silent] == [b""] * 80, "they are closed"
-    assert capfd.readouterr().err == ""
+class TestConnectionsThatSayNothing:
+    def connect(self, opened, port, words=b""):
+        found = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        found.sendall(words)
+        return found
+
+    def test_they_lock_nobody_out(self, site):
+        with serve_metrics(site.path, "0") as port, ExitStack() as opened:
+            silent = [self.connect(opened, port, b"GET /hea" * (place % 2)) for place in range(80)]
+            assert json.loads(read(port, "/health"))["fine"]
+            assert silent[0].recv(1) == b"", "the oldest were closed"
+            patience = time.monotonic() + 10
+            while sum("process_request" in one.name for one in threading.enumerate()) > 32:
+                assert time.monotonic() < patience
+
+    def test_they_are_closed_after_a_while_though_they_drip(self, site, monkeypatch, capfd):
+        monkeypatch.setattr(monitor, "LONGEST_CONNECTION", 0.2)
+        with serve_metrics(site.path, "0") as port, ExitStack() as opened:
+            silent, drips = (self.connect(opened, port, words) for words in (b"", b"GET / HTTP/1.0\r\n"))
+            patience = time.monotonic() + 10
+            with pytest.raises(OSError):  # closed
+                while time.monotonic() < patience:
+                    drips.sendall(b"a")
+                    time.sleep(0.05)
+            assert silent.recv(1) == b""
+            monkeypatch.undo()
+            assert json.loads(read(port, "/health"))["fine"]
+        assert capfd.readouterr().err == ""
