@@ -307,7 +307,7 @@ class TestRefusals:
         before, protect = known(standing), CKKSClient.protect
 
         def foreign(self, ticket, vector, layout):
-            other = standing.components.protection.scheme.make_keys()[0]
+            other = standing.components.protection.generate()[0]
             tagged = TagKey(self.key.newest())
             monkeypatch.setattr(
                 SharedKey, "cached", lambda _, what, make: tagged if make is TagKey else make(other)
@@ -359,7 +359,7 @@ class TestRefusals:
         base = sqlite3.connect(tmp_path / "state" / "coordinator.db")
         base.execute("PRAGMA user_version = 9")
         base.close()
-        with pytest.raises(ConfigError, match="is of format 9, this release reads 4"):
+        with pytest.raises(ConfigError, match="is of format 9, this release reads 5"):
             Standing.open(tmp_path / "state", federation)
         with pytest.raises(ConfigError, match="there is no standing federation"):
             Standing.open(tmp_path / "nothing", federation)

@@ -19,15 +19,14 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.secret import Secret
 from tacit.core.tags import reply_context, tagged
 from tacit.core.values import Blob
-from tacit.crypto import bfv
+from tacit.crypto import bfv, ckks
 from tacit.crypto.bfv import Parameters
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
-from tacit.crypto.ckks import parameter_set
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
+from tacit.crypto.seal.ring import new_secret
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks.schemes import Slotted
 from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
@@ -165,7 +164,7 @@ class TestValues:
 def client_cipher(scene):
     """What a client encrypts with under CKKS."""
     client = scene.protection.at_client(scene.site("client-1"))
-    return client.key.cached("sums", scene.protection.scheme.cipher)
+    return client.key.cached("cipher", scene.protection.scheme.cipher)
 
 
 def ckks_blob(scene, values, **settings):
@@ -194,8 +193,8 @@ class TestCiphertexts:
     @pytest.mark.parametrize(
         ("make", "reason"),
         [
-            (lambda scene: foreign_ckks("sum"), "in use is"),
-            (lambda scene: foreign_ckks("sum-compact"), "in use"),
+            (lambda scene: foreign_ckks(np.zeros(6)), "in use is"),
+            (lambda scene: foreign_ckks(np.zeros((6, 1))), "in use"),
             (lambda scene: ckks_blob(scene, np.zeros(5)), "5 values as 1 of 5 contributions"),
             (lambda scene: ckks_blob(scene, np.zeros(4000)), "4000 values"),
             (lambda scene: ckks_blob(scene, np.zeros(6), summands=50), "1 of 50 contributions"),
@@ -224,7 +223,7 @@ class TestCiphertexts:
             (lambda scene: bfv_blob(scene)[:-1], "its header asks for"),
             (lambda scene: bfv_blob(scene) + b"0", "its header asks for"),
             (lambda scene: bfv_blob(scene)[:-1] + b"0", "its checksum does not match"),
-            (lambda scene: foreign_ckks("sum"), "parameters 'sum' where"),
+            (lambda scene: foreign_ckks(np.zeros(6)), "parameters 'sum-57' where"),
             (lambda scene: b"", "shorter than its header"),
         ],
         ids=[
@@ -284,9 +283,8 @@ class TestCiphertexts:
         assert_without(scene, culprit, reason="where one was agreed")
 
 
-def foreign_ckks(name):
-    used = Slotted(parameter_set(name))
-    return used.cipher(used.make_keys()[0]).encrypt(np.zeros(6), bound=1.0, summands=5)
+def foreign_ckks(values):
+    return ckks.Cipher(new_secret()).encrypt(values, bound=1.0, summands=5)
 
 
 def several_ckks(scene):
@@ -308,7 +306,7 @@ def bfv_blob(scene, count=6, bits=32, summands=5, cipher=None):
 
 
 def foreign_bfv():
-    return bfv_blob(None, cipher=bfv.Cipher(bfv.make_key()[0]))
+    return bfv_blob(None, cipher=bfv.Cipher(new_secret()))
 
 
 def several_paillier(scene):

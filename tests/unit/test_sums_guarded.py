@@ -137,7 +137,7 @@ class TestClientKeys:
         scene.total()
         keys = [protection.at_client(scene.site(name)).key.newest() for name in CLIENTS]
         assert all(key == keys[0] for key in keys)
-        assert keys[0].reveal() not in scene.coordinator.protection.relay.key.public["public"]
+        assert keys[0].reveal() not in scene.coordinator.protection.relay.key.public
 
     def test_a_single_client_is_refused_before_a_key_is_made(self, protection, scene_of):
         scene = scene_of(protection, {"client-1": ROWS["client-1"]})

@@ -25,10 +25,6 @@ def _is_names(value: Any) -> bool:
         return False
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(size) is int and 0 < size < 1 << 16 for size in value)
-
-
 INTEGER: Kind = "a whole number", lambda value: type(value) is int
 CLIENTS: Kind = "a number of clients", lambda value: type(value) is int and 0 <= value <= MOST_CLIENTS
 NUMBER: Kind = "a number", lambda value: type(value) in (int, float)
@@ -52,10 +48,6 @@ INTEGERS: Kind = (
 VECTOR: Kind = (
     "a vector",
     lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1,
-)
-SHAPES: Kind = (
-    "a list of shapes",
-    lambda value: isinstance(value, tuple) and all(map(_is_shape, value)),
 )
 COMPONENT: Kind = (
     "'method' or 'preparation'",

@@ -52,12 +52,7 @@ class Share:
 
 
 def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
-    """Share field elements among parties so that any ``threshold`` of them recover all.
-
-    >>> shares = share_vector(np.array([4, 9], np.uint64), parties=5, threshold=3)
-    >>> recover_vector([shares[4], shares[0], shares[2]], threshold=3).tolist()
-    [4, 9]
-    """
+    """Share field elements among parties so that any ``threshold`` of them recover all."""
     return [Share(point, row) for point, row in enumerate(share_rows(values, parties, threshold), start=1)]
 
 

@@ -28,7 +28,7 @@ from tacit.engines.links import TABLE as LINKS
 from tacit.standing.chain import Chain
 from tacit.standing.differencing import Line, Lines
 
-FORMAT = 4
+FORMAT = 5
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
 TABLES = """

@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 31  # what one checksum may cover; some 50 million values
 LEAST, MOST = 1e-100, 1e100  # public constants lie between: far from what float64 cannot hold
 _HEADER = struct.Struct("<4sBBBB16s16s16sIIIIIIdd")
 _MAGIC = b"TSE1"
-KINDS = {1: "sum", 2: "columns", 3: "product", 4: "integers", 5: "columns", 6: "product"}  # by code of a form
+KINDS = {1: "sum", 4: "integers", 5: "columns", 6: "product"}  # by code of a form
 
 
 @dataclass(frozen=True)

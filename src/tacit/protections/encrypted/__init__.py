@@ -27,6 +27,7 @@ from tacit.core.values import Blob
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header, all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
+from tacit.crypto.seal.ring import new_secret
 from tacit.protections.blobs import cipher_of
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
@@ -35,7 +36,7 @@ from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KE
 
 if TYPE_CHECKING:
     from tacit.protections.bfv import ExactScheme
-    from tacit.protections.ckks.schemes import Slotted
+    from tacit.protections.ckks import Approximate
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Encrypted(Protection):
             )
 
     @property
-    def scheme(self) -> ExactScheme | Slotted:
+    def scheme(self) -> ExactScheme | Approximate:
         """How the integers of a sum are encrypted."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
 
@@ -99,10 +100,10 @@ class Encrypted(Protection):
         """The terms on which the clients' shared key is made and renewed."""
         return KeyTerms(self.name, self.generate, self.maker, self.rotate_every, at_enrolment=True)
 
-    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self) -> tuple[Secret, bytes]:
         """Make a key; the coordinator gets its id."""
-        secret, key_id = self.scheme.make_keys()
-        return secret, {"public": key_id}
+        secret = new_secret()
+        return secret, self.scheme.cipher(secret).key_id
 
     def proves(self, layout: Layout) -> bool:
         """Every total does."""
@@ -130,8 +131,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         self.relay = KeyRelay(settings.terms, link, self.channels)
         self._settings = settings
 
-    # -- keys ----------------------------------------------------------------------------------------
-
     def greet(self) -> dict[str, Any]:
         """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
         return {**super().greet(), **self.relay.greet()}
@@ -143,13 +142,11 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def prepare(self, sums: int) -> None:
         """Let one party make the key."""
-        self.relay.prepare({})
+        self.relay.prepare()
 
     def admit(self, names: Sequence[str]) -> None:
         """Let a client hand on the key."""
         self.relay.admit(names)
-
-    # -- the sum -------------------------------------------------------------------------------------
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add ciphertexts and their tags as they come."""
@@ -213,7 +210,7 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
     @property
     def key_id(self) -> bytes:
         """The id of the key under which sums are encrypted."""
-        return self.relay.current_key.public["public"]
+        return self.relay.current_key.public
 
     def adder(self, layout: Layout, blob: bytes) -> Adder:
         """Return what adds ciphertexts like this one."""
@@ -226,8 +223,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         for piece in pieces:
             adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
-
-    # -- another process goes on ---------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return what is kept of the key."""
@@ -250,7 +245,7 @@ def _size(rows: int, outputs: int) -> str:
     return str(rows) if outputs == 1 else f"{rows} × {outputs}"
 
 
-SUMS = "sums"  # what encrypts vectors that are added, beside what encrypts columns
+CIPHER = "cipher"  # what encrypts and decrypts, in the cache of what follows from a key
 
 
 class EncryptedClient(SharedKeyClient):
@@ -268,7 +263,7 @@ class EncryptedClient(SharedKeyClient):
         ring, integers = scheme.ring(slots), slots.encode(vector)
 
         def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
-            cipher = self.key.cached(SUMS, scheme.cipher)
+            cipher: Any = self.key.cached(CIPHER, scheme.cipher)
             blob = scheme.encrypt(cipher, slots, integers)
             header = read(ring, cipher.key_id, blob, scheme.form, whole=False)
             return blob, all_residues(ring, header, blob)
@@ -281,7 +276,7 @@ class EncryptedClient(SharedKeyClient):
         slots = scheme.slots(layout, summands_of(blob))
         ring = scheme.ring(slots)
         age, header = self.key.find_key(
-            SUMS, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
+            CIPHER, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
         )
         check_opening(self.party, self._settings, header.count)
         agreed = (slots.count, slots.summands, scheme.bound(slots))
@@ -293,5 +288,5 @@ class EncryptedClient(SharedKeyClient):
         # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
         residues = all_residues(ring, header, blob)
         self._proved.check(total, layout, header.summands, residues, age)
-        cipher = self.key.cached(SUMS, scheme.cipher, age)
+        cipher: Any = self.key.cached(CIPHER, scheme.cipher, age)
         return slots.decode(scheme.decrypt(cipher, slots, header, residues))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
-from tacit.core.fields import Fields, add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
@@ -19,7 +18,6 @@ from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
 
 WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
-PUBLIC = "public/"
 Ask = Callable[..., Iterable[tuple[str, Message]]]
 
 
@@ -29,8 +27,7 @@ class RelayedKey:
 
     bundle: Blob  # the key, encrypted under a content key
     maker: str  # who made it
-    public: dict[str, bytes]  # what the coordinator may know of it, by name
-    key_request: Mapping[str, Any]  # with what it was asked for
+    public: bytes  # what the coordinator may know of it
     preshared: bool = False  # whether the maker sealed it under preshared exchange keys
     wraps: dict[str, Blob] = field(default_factory=dict)  # content keys, sealed for those who have none yet
     sealers: dict[str, str] = field(default_factory=dict)  # who sealed one, if not the maker
@@ -52,8 +49,6 @@ class KeyRelay:
             raise ProtectionError(f"{self._terms.protection} has no key yet: prepare it before the first sum")
         return self.key
 
-    # -- at enrolment, where exchange keys are preshared -----------------------------------------------
-
     def greet(self) -> dict[str, Any]:
         """Ask the first client for the key, if all have preshared exchange keys."""
         names = self._link.invited
@@ -72,20 +67,18 @@ class KeyRelay:
         if self.key is not None or party != self._first_maker(names):
             raise ProtectionError(f"{party} made keys that nobody asked it for")
         made = {name: value for name, value in fields.items() if isinstance(value, Blob)}
-        self._keep(party, [name for name in names if name != party], made, {})
+        self._keep(party, [name for name in names if name != party], made)
 
     def _first_maker(self, names: Sequence[str]) -> str:
         return self._terms.maker if self._terms.maker in names else names[0]
 
-    # -- before the sums -----------------------------------------------------------------------------
-
-    def prepare(self, key_request: Mapping[str, Any]) -> None:
-        """Let one party make the key, unless it is made already and no more is wished for.
+    def prepare(self) -> None:
+        """Let one party make the key, unless it is made already.
 
         If that party cannot, the next one does, down to the quorum.
         """
         link, name = self._link, self._terms.protection
-        early = self.key if self._terms.at_enrolment and not key_request else None
+        early = self.key if self._terms.at_enrolment else None
         if early is not None and early.maker in link.parties:
             early.preshared = True
             return
@@ -96,7 +89,7 @@ class KeyRelay:
         spare = len(link.parties) - max(2, link.transport.quorum_of(len(link.parties)))
         for tried, maker in enumerate((chosen,) if chosen else link.parties):
             try:
-                self._request_key(link.ask, link.parties, maker, key_request)
+                self._request_key(link.ask, link.parties, maker)
                 break
             except (QuorumError, MessageError):
                 if chosen or tried >= spare:
@@ -109,47 +102,32 @@ class KeyRelay:
         gets the new key.
         """
         old = self.current_key
-        key_request = {**old.key_request, "renew": True}
         holders = [name for name in parties if name in old.holders]
         if self._terms.lifetime and old.maker in holders:  # they take turns
             after = holders.index(old.maker) + 1
             holders = holders[after:] + holders[:after]
         for maker in [self._terms.maker] if self._terms.maker else holders:
             with suppress(QuorumError, MessageError):
-                self._request_key(ask, parties, maker, key_request)
+                self._request_key(ask, parties, maker, renew=True)
                 return
         raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
-    def _request_key(
-        self, ask: Ask, parties: Sequence[str], maker: str, key_request: Mapping[str, Any]
-    ) -> None:
+    def _request_key(self, ask: Ask, parties: Sequence[str], maker: str, **more: Any) -> None:
         """Ask a client for a new key, sealed for all others; if none comes back, the old one stays in use."""
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
-        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **key_request}, parties=[maker]):
+        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]):
             fields = {name: value for name, value in reply.items() if not name.startswith("$")}
-        self._keep(maker, others, fields, key_request)
+        self._keep(maker, others, fields)
 
-    def _keep(
-        self, maker: str, others: Sequence[str], made: Mapping[str, Any], key_request: Mapping[str, Any]
-    ) -> None:
+    def _keep(self, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
         """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
-        fields = dict(made)
-        bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
-        if not (
-            isinstance(bundle, Blob)
-            and "public" in fields
-            and all(isinstance(value, Blob) for value in fields.values())
-            and _has_one_wrap_each(wraps, others)
-        ):
+        bundle, public, wraps = made.get("bundle"), made.get("public"), _cut(made.get("wraps"), others)
+        if not (isinstance(bundle, Blob) and isinstance(public, Blob)) or wraps is None:
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
             raise MessageError(f"{maker} made keys that are not what was agreed")
         # Clients never take a public key from the coordinator, which could put its own there.
-        public = Fields({name: value.data for name, value in fields.items()})
-        kept = {name: value for name, value in key_request.items() if name != "renew"}
-        self.key = RelayedKey(bundle, maker, public, kept, wraps=_cut(wraps, others), holders={maker})
-
-    # -- to those who lack it ------------------------------------------------------------------------
+        self.key = RelayedKey(bundle, maker, public.data, wraps=wraps, holders={maker})
 
     def tickets(self, pending: PendingSum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """Return what has to ride on the ask, for all and for each: the key for those who lack it."""
@@ -178,8 +156,8 @@ class KeyRelay:
         common = self._addressed(late)
         for holder in [name for name in others if name in key.holders]:
             for _, reply in list(ask(SharedKey.share_key, common, parties=[holder])):
-                if _has_one_wrap_each(reply.get("wraps"), late):
-                    key.wraps.update(_cut(reply["wraps"], late))
+                if (wraps := _cut(reply.get("wraps"), late)) is not None:
+                    key.wraps.update(wraps)
                     key.sealers.update(dict.fromkeys(late, holder))
                     return
         raise ProtectionError(
@@ -215,15 +193,11 @@ class KeyRelay:
         exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
         return {"names": "\n".join(names).encode(), "exchanges": exchanges}
 
-    # -- another process goes on ---------------------------------------------------------------------
-
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""
         if (key := self.key) is None:
             return {}
-        kept = {name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")}
-        key_request = Message(key.key_request).encode()
-        return {**kept, "key_request": key_request, **add_prefix(PUBLIC, key.public)}
+        return {name: getattr(key, name) for name in ("bundle", "maker", "public", "preshared", "used")}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
@@ -245,8 +219,7 @@ class KeyRelay:
         self.key = RelayedKey(
             kept["bundle"],
             kept["maker"],
-            strip_prefix(PUBLIC, kept),
-            Message.decode(kept["key_request"]),
+            kept["public"],
             kept["preshared"],
             {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},
             {name: fields["sealer"] for name, fields in parties.items() if "sealer" in fields},
@@ -261,11 +234,9 @@ class KeyRelay:
         return all(own.get(name) == kept.get(name) for name in agreed)
 
 
-def _has_one_wrap_each(wraps: Any, names: Sequence[str]) -> bool:
-    return isinstance(wraps, Blob) and len(wraps.data) == len(names) * WRAPPED
-
-
-def _cut(wraps: Blob, names: Sequence[str]) -> dict[str, Blob]:
-    """Return one sealed content key for each name."""
+def _cut(wraps: Any, names: Sequence[str]) -> dict[str, Blob] | None:
+    """Return one sealed content key for each name; None if there are not as many."""
+    if not isinstance(wraps, Blob) or len(wraps.data) != len(names) * WRAPPED:
+        return None
     pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))
     return {name: Blob("sealed", piece) for name, piece in zip(names, pieces, strict=True)}

@@ -30,10 +30,10 @@ class KeyServer(AuthenticatedClient):
     @step
     def serve_key(self, message: Message) -> Message:
         """Make the key and publish its signed public half."""
-        secret, made = self._settings.generate(message)
+        secret, public = self._settings.generate()
         self.party.vault["paillier"] = secret
         own, run = self.party, manifest_digest_of(self.party)
-        signed = sign_key(own.identity, "paillier", own.id, run, made["public"])
+        signed = sign_key(own.identity, "paillier", own.id, run, public)
         return Message(public=Blob("public", signed))
 
     @step(replies="aggregate")

@@ -57,7 +57,7 @@ def elect_leader(link: Link, election: Election) -> str:
 class Leadership:
     """A client's part: it draws, finds who leads, and makes the key if it is the one."""
 
-    def __init__(self, party: Party, generate: Callable[..., tuple[Secret, Mapping[str, bytes]]]) -> None:
+    def __init__(self, party: Party, generate: Callable[[], tuple[Secret, bytes]]) -> None:
         self._party, self._generate = party, generate
         self.voter = Voter(party, 1, DRAWS)
 
@@ -69,8 +69,8 @@ class Leadership:
             raise ProtectionError(f"{own.id} was asked to lead, and was not drawn")
         if KEY in own.vault:
             raise ProtectionError(f"{own.id} leads already, and makes one key")
-        own.vault[KEY], made = self._generate(message)
-        return Message(public=Blob("public", sign_key(own.identity, PURPOSE, own.id, run, made["public"])))
+        own.vault[KEY], public = self._generate()
+        return Message(public=Blob("public", sign_key(own.identity, PURPOSE, own.id, run, public)))
 
     def find_leader(self, fields: Mapping[str, Any]) -> str:
         """Return the client that this one found drawn, by the numbers of all."""

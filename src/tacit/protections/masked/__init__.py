@@ -135,9 +135,7 @@ class Masked(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key from which pads follow, where totals open at the clients."""
-        return KeyTerms(
-            self.name, lambda key_request: (Secret(os.urandom(32)), {"public": b""}), at_enrolment=True
-        )
+        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""

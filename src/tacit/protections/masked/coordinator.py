@@ -60,8 +60,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
 
-    # -- keys ------------------------------------------------------------------------------------------------
-
     def greet(self) -> dict[str, Any]:
         """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
         return {**super().greet(), **(self.relay.greet() if self._at_clients else {})}
@@ -86,7 +84,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         rules = self.settings.rules(clients)
         self.settings.check_totals(clients)
         if self._at_clients:
-            self.relay.prepare({})
+            self.relay.prepare()
         if not rules.complete:
             bits = self.settings.security_bits(clients)
             text = (
@@ -119,8 +117,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
 
     def _agree(self, parties: Sequence[str], count: int) -> None:
         self.batch = self.keys.reach(parties, count, self.link.ask, self.link.record_failure)
-
-    # -- the sum ---------------------------------------------------------------------------------------------
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add up what arrives, and clear the sum of its masks; begin again if too few are left for that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tacit.core.errors import ConfigError
 from tacit.core.fields import INTEGER, ROWS, Kind
@@ -125,10 +125,10 @@ class Paillier(Protection):
         """The terms of the key that clients share, where they hold it."""
         return KeyTerms(self.name, self.generate, lifetime=int(self.holder == "in-turn"))
 
-    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self) -> tuple[Secret, bytes]:
         """Make a key pair."""
         private = make_keys(self.key_bits, randomness=self.randomness)
-        return private.to_secret(), {"public": private.public.to_bytes()}
+        return private.to_secret(), private.public.to_bytes()
 
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers, with room for the sum of that many."""

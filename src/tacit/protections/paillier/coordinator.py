@@ -43,12 +43,12 @@ class PaillierCoordinator(AuthenticatedCoordinator):
     @property
     def public(self) -> bytes:
         """The public key."""
-        return self.relay.current_key.public["public"] if self.relay else self._served_key
+        return self.relay.current_key.public if self.relay else self._served_key
 
     def prepare(self, sums: int) -> None:
         """Let one client or the key server make the key."""
         if self.relay:
-            self.relay.prepare({})
+            self.relay.prepare()
             return
         make: Callable[..., Any] = KeyServer.serve_key
         owner, purpose, evidence = KEY_SERVER, "paillier", dict[str, Any]()

@@ -24,11 +24,7 @@ def names_to_bytes(names: Iterable[str]) -> bytes:
 
 
 def names_from_bytes(raw: bytes) -> list[str]:
-    """Read what :func:`names_to_bytes` returned.
-
-    >>> names_from_bytes(names_to_bytes(["ann", "bob"])), names_from_bytes(names_to_bytes([]))
-    (['ann', 'bob'], [])
-    """
+    """Read what :func:`names_to_bytes` returned."""
     return raw.decode().split("\n") if raw else []
 
 

@@ -47,15 +47,13 @@ class ShareRelay(AuthenticatedCoordinator):
         """Return what a party has to be told before it deals or holds."""
         return {}
 
-    # -- the clients' key ----------------------------------------------------------------------------
-
     def prepare(self, sums: int) -> None:
         """Give all clients their key, where totals open there; who misses it takes no part."""
         if len(self.link.parties) < 2:
             name = self._settings.name
             raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
         if self._settings.opens == "clients":
-            self.key_relay.prepare({})
+            self.key_relay.prepare()
             taken = self._hand_out(self.link.parties)
             self.link.keep_only([self.key_relay.current_key.maker, *taken])
 
@@ -75,8 +73,6 @@ class ShareRelay(AuthenticatedCoordinator):
         for name in taken:
             self.key_relay.mark_delivered(name)
         return taken
-
-    # -- a sum ---------------------------------------------------------------------------------------
 
     def form(self, pending: PendingSum, share_round: ShareRound, gone: set[str]) -> PartialSums | None:
         """Let clients deal and holders add, as many clients at a time as fit.

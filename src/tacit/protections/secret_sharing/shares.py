@@ -82,11 +82,7 @@ class Shares(SecretSharing):
         )
 
     def min_holders(self, holders: int) -> int:
-        """Return how many of these clients open a total.
-
-        >>> [Shares().min_holders(n) for n in (2, 3, 4, 100)], Shares(scheme="additive").min_holders(4)
-        ([2, 2, 3, 51], 4)
-        """
+        """Return how many of these clients open a total."""
         if self.scheme == "additive":
             return holders
         return min(holders, floor(holders * self.threshold + 1e-9) + 1)
