@@ -55,9 +55,15 @@ from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
-from tacit.protections.secret_sharing.encoding import names_from_bytes, words_from_bytes
 from tacit.protections.secret_sharing.settings import SecretSharing
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, partial_place, recover_total
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    partial_place,
+    recover_total,
+    words_from_bytes,
+)
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"
@@ -217,7 +223,7 @@ def directory_of(world):
     """Signed exchange keys of the parties, where the protection has any."""
     half = world.coordinator.protection
     half = getattr(half, "inner", half)
-    return half.channels.directory if hasattr(half, "channels") else {}
+    return half.directory if hasattr(half, "directory") else {}
 
 
 def read_by(world, entries, keys):

@@ -98,7 +98,7 @@ class TestLateJoiners:
         scene.total()
         signed = scene.coordinator.link.vault["exchange"]
         assert signed is not None
-        exchange = np.zeros((1, len(scene.coordinator.protection.channels.directory["client-1"])), np.uint8)
+        exchange = np.zeros((1, len(scene.coordinator.protection.directory["client-1"])), np.uint8)
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
                 scene.coordinator.ask(
@@ -110,7 +110,7 @@ class TestLateJoiners:
 
     def test_who_has_no_key_hands_none_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
-        exchange = np.frombuffer(scene.coordinator.protection.channels.directory["client-3"], np.uint8)[None]
+        exchange = np.frombuffer(scene.coordinator.protection.directory["client-3"], np.uint8)[None]
         with pytest.raises(QuorumError, match=r"client-2 has no key|it has no key"):
             list(
                 scene.coordinator.ask(

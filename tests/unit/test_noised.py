@@ -20,10 +20,9 @@ from tacit.methods.base import Method
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.noised import Noised
-from tacit.protections.noised import client as module
-from tacit.protections.noised.client import NoisedClient
-from tacit.protections.noised.coordinator import NoisedCoordinator
+from tacit.protections.noised import halves as module
 from tacit.protections.noised.grid import TAIL_SHARE
+from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 from tacit.protections.plain import Plain
 
 CLIENTS = [f"client-{index}" for index in range(1, 5)]

@@ -15,8 +15,7 @@ from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.masking import expand
 from tacit.crypto.sharing import Share, add_shares, recover_vector, share_rows, share_vector
 from tacit.protections.masked.wire import key_of, recover_secret
-from tacit.protections.secret_sharing.encoding import words_from_bytes
-from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.share_round import ShareRound, words_from_bytes
 
 DRAWS = 200_000
 BINS = 64

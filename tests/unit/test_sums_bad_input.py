@@ -27,9 +27,9 @@ from tacit.crypto.paillier import Packing, add_blobs
 from tacit.crypto.seal.ring import new_secret
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
+from tacit.protections.paillier.holders import KEY_SERVER, KeyServer
 from tacit.protections.ring import Ring, RingClient
 from tests.quick import examples, representatives
 
@@ -376,7 +376,7 @@ class TestRing:
         def foreign(own):
             key = pair_key(
                 site.vault["exchange"],
-                coordinator.protection.channels.directory["client-3"][64:],
+                coordinator.protection.directory["client-3"][64:],
                 "seal",
                 coordinator.manifest.digest,
             )
@@ -644,13 +644,13 @@ class TestSwappedKeys:
     def test_a_relayed_exchange_key_that_the_maker_of_keys_gets(self, protection, scene_of):
         scene = scene_of(protection, ROWS, quorum=1.0, min_clients=2)
         scene.coordinator.enrol()
-        scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.protection.directory["client-3"] = stranger(scene, "client-3")
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.coordinator.protection.prepare(1)
 
     def test_a_relayed_exchange_key_in_a_ring(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), quorum=0.4)
-        scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.protection.directory["client-3"] = stranger(scene, "client-3")
         # The one before it refuses; then the one that began the ring does, and nobody may take its place.
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.total()
@@ -762,7 +762,7 @@ def sealed_by_coordinator(scene, party, summands=3):
     for _ in range(summands - 1):
         blob = add_blobs(paillier_key(scene), blob, paillier_blob(scene, np.zeros(6)))
     key = pair_key(
-        coordinator.link.vault["exchange"], coordinator.protection.channels.directory[party][64:], "seal", run
+        coordinator.link.vault["exchange"], coordinator.protection.directory[party][64:], "seal", run
     )
     return Blob("sealed", seal(key, blob, place(run, number, HOP, "coordinator", party)))
 
@@ -775,14 +775,14 @@ def own_exchange(scene):
 class TestDishonestCoordinator:
     def hop(self, scene, before, own, after, running=None):
         """Have a client take its turn between two others."""
-        directory = scene.coordinator.protection.channels.directory
+        directory = scene.coordinator.protection.directory
         ticket = {"next": after, "next_exchange": directory[after]}
         if running is not None:
             ticket |= {"incoming": running["hop"], **self.came_from(scene, before)}
         return asked(scene, own, ticket, hop_common(scene))
 
     def came_from(self, scene, before):
-        exchange = scene.coordinator.protection.channels.directory[before]
+        exchange = scene.coordinator.protection.directory[before]
         return {"previous": before, "previous_exchange": exchange}
 
     def test_the_ring_is_closed_too_early(self, scene_of):
@@ -813,7 +813,7 @@ class TestDishonestCoordinator:
             "previous": "coordinator",
             "previous_exchange": own_exchange(scene),
             "next": "client-3",
-            "next_exchange": scene.coordinator.protection.channels.directory["client-3"],
+            "next_exchange": scene.coordinator.protection.directory["client-3"],
         }
         reply, failure = asked(scene, "client-2", ticket, hop_common(scene))
         assert reply is None
@@ -821,7 +821,7 @@ class TestDishonestCoordinator:
 
     def test_it_sends_the_ring_through_one_client_again_and_again(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        mine = scene.coordinator.protection.channels.directory["client-1"]
+        mine = scene.coordinator.protection.directory["client-1"]
         reply, failure = asked(
             scene, "client-1", {"next": "client-1", "next_exchange": mine}, hop_common(scene)
         )
@@ -847,7 +847,7 @@ class TestDishonestCoordinator:
 
     def test_an_old_hop_does_not_open_in_another_lap_or_sum(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        directory = scene.coordinator.protection.channels.directory
+        directory = scene.coordinator.protection.directory
         first, _ = asked(
             scene, "client-1", {"next": "client-2", "next_exchange": directory["client-2"]}, hop_common(scene)
         )
@@ -927,7 +927,7 @@ class TestDishonestCoordinator:
         run = coordinator.manifest.digest
         key = pair_key(
             coordinator.link.vault["exchange"],
-            coordinator.protection.channels.directory["client-2"][64:],
+            coordinator.protection.directory["client-2"][64:],
             "seal",
             run,
         )

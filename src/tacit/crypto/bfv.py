@@ -71,10 +71,7 @@ class Parameters:
 
     @classmethod
     def holding(cls, values: int, plain_bits: int, summands: int) -> Parameters:
-        """Return the smallest ring that holds the total of so many vectors, whose values need so many bits.
-
-        Refuses what no ring holds.
-        """
+        """Return the smallest ring for totals of so many vectors and bits; refuse what no ring holds."""
         if not 1 <= summands <= MOST_SUMMANDS:
             raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
         needed = _bits_needed(plain_bits, summands)
@@ -185,10 +182,7 @@ class Cipher(KeyHolder):
         super().__init__(secret, ring_of(_NAMED))
 
     def encrypt(self, integers: Integers, parameters: Parameters, summands: int) -> bytes:
-        """Encrypt integers that will be added to others, ``summands`` vectors of them at the most.
-
-        Their total is known modulo ``2 ** parameters.plain_bits``, around zero.
-        """
+        """Encrypt integers for a sum of ``summands`` at most, known modulo 2^plain_bits, around zero."""
         parameters.check(summands)
         values = np.asarray(integers)
         if values.ndim != 1 or not values.size or values.dtype != np.int64:

@@ -49,10 +49,7 @@ def new_seed() -> Secret:
 
 
 def advance_chains(links: bytes) -> tuple[bytes, bytes]:
-    """Return the next links of chains, one of each neighbour, and what this step of them gives.
-
-    A link and what it gives follow from the link before, and nothing leads back.
-    """
+    """Return the next links of chains, and what this step of them gives; nothing leads back."""
     found = [
         blake2b(b"", key=links[at : at + SEED], digest_size=SEED + GIVEN, person=b"tacit chain").digest()
         for at in range(0, len(links), SEED)
@@ -98,10 +95,7 @@ def expand(seed: Secret, count: int, dtype: DTypeLike = np.uint64) -> Words:
 
 
 def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> int:
-    """Add all masks of a client, seeds with their signs 1 or -1, in one pass over the vector, in place.
-
-    Returns what they give for one number beside a vector of that length: 128 bits of each, with its sign.
-    """
+    """Add masks, seeds with signs, to a vector in place; return what they give for a number beside it."""
     if vector.dtype not in _WORDS or vector.ndim != 1:
         raise ConfigError(
             f"a mask is added to one row of uint32 or uint64, not {vector.ndim} dimensions of {vector.dtype}"

@@ -3,7 +3,6 @@
 Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020, SecAgg+).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil, inf, log
@@ -72,25 +71,14 @@ def neighbours_for(
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = _log_factorials(clients)
     fit = partial(_fit, logs, clients, corrupt, vanishing, dropout_share, active)
-    for count in (*_sparse_counts(clients, fit), clients - 1):
+    sparse = range(2, min(clients - 2, MOST_NEIGHBOURS) + 1, 2) if clients >= COMPLETE_BELOW else ()
+    for count in (*sparse, clients - 1):
         if (found := fit(count)) is not None:
             return found
     raise ConfigError(
         f"{clients} clients of which {corrupt} may be corrupt and {vanishing} may vanish: too few stay to "
         "open the sum; lower corrupt_share or dropout_share, or take more clients"
     )
-
-
-def _sparse_counts(clients: int, fit: Callable[[int], Sizing | None]) -> range:
-    """Return numbers of neighbours to try, one of which fits: those up to the first doubling that does."""
-    most = min(clients - 2, MOST_NEIGHBOURS) // 2 * 2
-    before = 2
-    while clients >= COMPLETE_BELOW and before < most:
-        count = min(2 * before, most)
-        if fit(count) is not None:
-            return range(before, count + 1, 2)
-        before = count
-    return range(0)
 
 
 def _fit(
@@ -123,10 +111,7 @@ def _fit(
 def security_bits_of(
     clients: int, neighbours: int, most: int, corrupt_share: float, dropout_share: float, *, active: bool
 ) -> float:
-    """Return b: at most 2^-b is the probability that somebody has more than ``most`` corrupt neighbours.
-
-    That the graph falls apart by chance is counted as well.
-    """
+    """Return b: 2^-b bounds that somebody has over ``most`` corrupt neighbours, or the graph falls apart."""
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = _log_factorials(clients)
     held = _log_held(logs, clients, corrupt, neighbours, dropout_share, active)

@@ -58,10 +58,7 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
 
 
 def integer_sensitivity(bound: float, scale: float, values: int) -> float:
-    """Return the Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
-
-    Rounding moves each value by up to a half: bound · scale + √values / 2.
-    """
+    """Return the length of a clipped vector scaled and rounded to integers, by up to a half each."""
     return _positive("bound", bound) * _positive("scale", scale) + math.sqrt(values) / 2
 
 
@@ -138,10 +135,7 @@ def _draw_steps(rate: Fraction, size: int, words: Source) -> Integers:
 
 
 def _count_above(drawn: int, chances: Callable[[int], Sequence[Decimal]], words: Source) -> int:
-    """Return how many of some chances a uniform number is below that begins with these 64 bits.
-
-    ``chances`` gives them to so many digits. While one is too close to tell, further bits are drawn.
-    """
+    """Return how many of some chances, told to so many digits, a number that begins so is below."""
     bits = 64
     while True:
         digits = bits // 3 + 20

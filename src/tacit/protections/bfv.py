@@ -75,10 +75,7 @@ class ExactScheme:
     bits: int
 
     def slots(self, layout: Layout, summands: int) -> Slots:
-        """Return how the values of a layout become slots, with room for the sum of that many.
-
-        Refuses values that no ring has room for.
-        """
+        """Return how the values of a layout become slots; refuses what no ring has room for."""
         return _slots(layout, summands, self.bits)
 
     def ring(self, slots: Slots) -> Ring:

@@ -34,9 +34,9 @@ from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Form, Header, key_of, read
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import Ring, ring_of
-from tacit.protections.blobs import cipher_of
 from tacit.protections.encrypted import CIPHER, Encrypted, EncryptedClient, EncryptedCoordinator
 from tacit.protections.encrypted.slots import Slots
+from tacit.protections.keys.authenticated import cipher_of
 
 MOST_PIECES = 256  # polynomials of a product: 6.6 MB for each client
 

@@ -48,10 +48,7 @@ class FixedBase:
 
 
 def random_prime(bits: int, factor: int = 1) -> mpz:
-    """Draw a prime p ≡ 3 (mod 4) with an odd ``factor`` of p - 1, from the operating system's randomness.
-
-    Its two top bits are set: a product of two such primes has exactly twice as many bits.
-    """
+    """Draw a prime p ≡ 3 (mod 4), two top bits set, with an odd ``factor`` of p - 1."""
     while True:
         drawn = mpz(secrets.randbits(bits) | 3 << (bits - 2))
         half = (drawn // (2 * factor) | 1) * factor  # odd, so that 2·half + 1 ≡ 3 (mod 4)

@@ -119,10 +119,7 @@ class PrivateKey:
         return combine(remainders[0], remainders[1], self._primes, self._inverse)
 
     def decrypt(self, blob: bytes, *, packing: Packing | None = None) -> NDArray[Any]:
-        """Decrypt a blob to its exact totals: int64, or Python integers if slots exceed 64 bits.
-
-        A blob that is packed otherwise than ``packing``, if that is given, is refused.
-        """
+        """Decrypt a blob to its exact totals, Python integers beyond 64 bits; refuse another packing."""
         header = read_header(self.public, blob, packing)
         totals = [self.open(number) for number in read_ciphertexts(self.public, blob)]
         return header.packing.unpack(totals, header.count, self.public.modulus, header.summands)

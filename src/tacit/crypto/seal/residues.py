@@ -135,10 +135,7 @@ def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
 
 
 def to_seal(ring: Ring, residues: Residues, seed: bytes = b"", *, in_ntt_form: bool | None = None) -> Any:
-    """Make a ciphertext of residues (polynomials × primes × degree); a seed stands for the second one.
-
-    ``in_ntt_form``: whether these are residues of transformed polynomials, if not as usual in the ring.
-    """
+    """Make a ciphertext of residues (polynomials × primes × degree); a seed may be its second polynomial."""
     data = np.ascontiguousarray(residues)
     polynomials, primes, _ = residues.shape
     form = ring.in_ntt_form if in_ntt_form is None else in_ntt_form

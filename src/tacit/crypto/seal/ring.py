@@ -89,10 +89,7 @@ class Ring:
 # One context costs milliseconds and megabytes: all clients of a process share it.
 @lru_cache(maxsize=64)
 def ring_of(parameters: RingParameters) -> Ring:
-    """Return a context, made once per process, at SEAL's 128-bit security level.
-
-    Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
-    """
+    """Return a context, made once per process; refuses what gives less than 128 bits of security."""
     try:
         context = seal.SEALContext(parameters.for_seal(), True, seal.SEC_LEVEL_TYPE.TC128)
         refusal = "" if context.parameters_set() else context.parameters_error_message()
@@ -134,10 +131,7 @@ def new_secret() -> Secret:
 
 
 def expand(ring: Ring, secret: Secret) -> Expanded:
-    """Expand a secret: 3 to 5 ms, and no secret stays behind in a cache of this module.
-
-    Each ring makes a key of its own from it.
-    """
+    """Expand a secret, in each ring to a key of its own, in 3 to 5 ms; none stays in a cache here."""
     raw, scheme = secret.reveal(), ring.ring_parameters.scheme
     if len(raw) != SECRET_BYTES:
         raise ProtectionError(f"a {scheme} secret has {SECRET_BYTES} bytes, this one has another length")

@@ -28,8 +28,7 @@ from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header, all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import new_secret
-from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, cipher_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
@@ -128,7 +127,7 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def __init__(self, settings: Encrypted, link: Link) -> None:
         super().__init__(link)
-        self.relay = KeyRelay(settings.terms, link, self.channels)
+        self.relay = KeyRelay(settings.terms, link, self.directory)
         self._settings = settings
 
     def greet(self) -> dict[str, Any]:

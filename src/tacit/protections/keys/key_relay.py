@@ -14,7 +14,6 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.text import abbreviate
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
 
 WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
@@ -38,8 +37,8 @@ class RelayedKey:
 class KeyRelay:
     """The coordinator's half of a key that clients share."""
 
-    def __init__(self, terms: KeyTerms, link: Link, channels: Channels) -> None:
-        self._terms, self._link, self._channels = terms, link, channels
+    def __init__(self, terms: KeyTerms, link: Link, directory: dict[str, bytes]) -> None:
+        self._terms, self._link, self._directory = terms, link, directory
         self.key: RelayedKey | None = None  # the newest; None before there is one
 
     @property
@@ -73,10 +72,7 @@ class KeyRelay:
         return self._terms.maker if self._terms.maker in names else names[0]
 
     def prepare(self) -> None:
-        """Let one party make the key, unless it is made already.
-
-        If that party cannot, the next one does, down to the quorum.
-        """
+        """Let one party make the key, unless it is made; if it cannot, the next does, down to the quorum."""
         link, name = self._link, self._terms.protection
         early = self.key if self._terms.at_enrolment else None
         if early is not None and early.maker in link.parties:
@@ -177,7 +173,7 @@ class KeyRelay:
         }
         for name, (sealer, _) in origins.items():
             self._link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
-        exchanges = self._channels.directory
+        exchanges = self._directory
         told = {
             (maker, preshared): {"maker": maker, "exchange": exchanges[maker], "preshared": preshared}
             for maker, preshared in set(origins.values())
@@ -189,7 +185,7 @@ class KeyRelay:
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
         """Return who is to get a key, with their signed exchange keys."""
-        signed = b"".join(self._channels.directory[name] for name in names)
+        signed = b"".join(self._directory[name] for name in names)
         exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
         return {"names": "\n".join(names).encode(), "exchanges": exchanges}
 
@@ -202,8 +198,8 @@ class KeyRelay:
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
         fields: dict[str, Any] = {}
-        if party in self._channels.directory:
-            fields["exchange"] = self._channels.directory[party]
+        if party in self._directory:
+            fields["exchange"] = self._directory[party]
         if (key := self.key) is not None:
             fields["holds"] = party in key.holders
             for name, known in (("wrap", key.wraps), ("sealer", key.sealers)):
@@ -213,7 +209,7 @@ class KeyRelay:
     def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from what :meth:`snapshot` and :meth:`party_snapshot` returned."""
         exchanges = {name: own["exchange"] for name, own in parties.items() if "exchange" in own}
-        self._channels.directory.update(exchanges)
+        self._directory.update(exchanges)
         if "bundle" not in kept:
             return
         self.key = RelayedKey(

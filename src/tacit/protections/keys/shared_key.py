@@ -59,10 +59,7 @@ SHARED_KEY = (
 
 @dataclass(frozen=True)
 class KeyTerms:
-    """What a protection says of the key that its clients share.
-
-    ``generate`` makes a key: the secret, and what the coordinator may have of it.
-    """
+    """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
     field_kinds: ClassVar[Mapping[str, Kind]] = FIELD_KINDS  # of asks that the key rides on
 
@@ -196,10 +193,7 @@ class SharedKey:
             raise refusal from None
 
     def cached(self, what: str, make: Callable[[Secret], Made], age: int = 0) -> Made:
-        """Return what is made from the newest key, or from an older one, once per process and key.
-
-        ``what`` names it: two things that are made from one key have different names.
-        """
+        """Return what is made from the newest or an older key, under the name ``what``, once per process."""
         vault, state, cache = self._party.vault, self._party.state, self._party.cache
         content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
         key = (self._terms.protection, what, age, state.get("bundle"), content)

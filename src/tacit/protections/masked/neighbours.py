@@ -25,6 +25,7 @@ from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.crypto.channel import hash_pieces
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.rules import Rules
@@ -35,7 +36,6 @@ from tacit.protections.masked.wire import (
     Offer,
     commit,
     digest_members,
-    hash_pieces,
 )
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: fl
 
 
 class Neighbourhood(NamedTuple):
-    """What a client knows of a batch of sums and of its neighbours in it.
-
-    ``holders`` are all that hold shares of its secrets, itself included: the n-th holds the n-th share.
-    """
+    """What a client knows of a batch; the n-th of ``holders``, itself among them, has the n-th share."""
 
     first: int
     sums: int

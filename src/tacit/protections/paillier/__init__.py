@@ -22,12 +22,10 @@ from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import make_keys
-from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
-from tacit.protections.keys.leader import LEADER
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
-from tacit.protections.paillier.client import PaillierClient
-from tacit.protections.paillier.coordinator import PaillierCoordinator
+from tacit.protections.paillier.halves import PaillierClient, PaillierCoordinator
+from tacit.protections.paillier.holders import KEY_SERVER, LEADER, KeyServer
 
 KEY_BITS = (2048, 3072, 4096)
 
