@@ -14,7 +14,6 @@ from tacit.core.pending_sum import PendingSum
 from tacit.crypto.channel import sign_key, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
@@ -27,6 +26,7 @@ from tacit.protections.secret_sharing.share_round import (
     stack_rows,
     words_from_bytes,
 )
+from tests.helpers.shares import Share, recover_vector
 
 CLIENTS = [f"client-{index + 1:02}" for index in range(16)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(8).uniform(-1, 1, size=(16, 4)), strict=True))

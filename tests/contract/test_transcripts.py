@@ -42,7 +42,6 @@ from tacit.crypto.paillier import Packing, PrivateKey, read_header
 from tacit.crypto.paillier.blob import read_ciphertexts, write_blob
 from tacit.crypto.seal.blob import read, set_of
 from tacit.crypto.seal.ring import ring_of as ckks_ring
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.encrypted import Encrypted
@@ -64,6 +63,7 @@ from tacit.protections.secret_sharing.share_round import (
     recover_total,
     words_from_bytes,
 )
+from tests.helpers.shares import Share, recover_vector
 
 COORDINATOR = "coordinator"
 KEY_SERVER = "key-server"

@@ -20,7 +20,6 @@ from tacit.core.message import Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import election
@@ -34,6 +33,7 @@ from tacit.protections.secret_sharing.share_round import (
     words_from_bytes,
 )
 from tacit.protections.secret_sharing.shares import SharesClient
+from tests.helpers.shares import Share, recover_vector
 
 ALL = [
     Committee(scheme=scheme, opens=opens)

@@ -14,7 +14,6 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing.share_holder import ShareHolder
@@ -28,6 +27,7 @@ from tacit.protections.secret_sharing.share_round import (
     words_to_bytes,
 )
 from tacit.protections.secret_sharing.shares import Shares, SharesClient
+from tests.helpers.shares import Share, recover_vector
 
 BOTH = [
     Shares(scheme=scheme, opens=opens)

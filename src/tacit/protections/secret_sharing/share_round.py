@@ -21,7 +21,7 @@ from tacit.core.secret import Secret
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
 from tacit.crypto.masking import SEED, add_masks, expand, new_seed
-from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
+from tacit.crypto.sharing import add_shares, recover, share_rows
 
 Scheme = Literal["additive", "shamir"]
 OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
@@ -78,8 +78,7 @@ class ShareRound:
         """Cut a vector and its tag into shares, in the order of the holders."""
         if self.scheme == "shamir":
             words = np.append(to_field(integers), np.uint64(tag))
-            shares = share_vector(words, len(self.holders), self.threshold)
-            return [words_to_bytes(share.values) for share in shares]
+            return [words_to_bytes(row) for row in share_rows(words, len(self.holders), self.threshold)]
         masks = [(new_seed(), -1) for _ in self.holders[1:]]
         rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(0))
         rest[-1] = (tag + add_masks(rest[:-1], masks)) % PRIME
@@ -91,7 +90,7 @@ class ShareRound:
         """Add the shares of these dealers, at the holder of that index, to a running sum."""
         if self.scheme == "shamir":
             rows = [running, *(words_from_bytes(piece) for piece in pieces)]
-            return add_shares([Share(holder + 1, row) for row in rows]).values
+            return add_shares(rows)
         values, tag = running[:-1], int(running[-1])
         for dealer, piece in zip(dealers, pieces, strict=True):
             if self.full_share_index(dealer) == holder:
@@ -111,21 +110,19 @@ def recover_total(
     if scheme == "additive":
         total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
         return total[:-1].view(np.int64), sum(int(row[-1]) for row in rows) % PRIME
-    shares = [Share(point, row) for point, row in zip(points, rows, strict=True)]
-    _check_fit(shares, threshold)
-    words = recover_vector(shares[:threshold], threshold)
+    _check_fit(points, rows, threshold)
+    words = recover(rows[:threshold], points[:threshold], threshold)
     return from_field(words[:-1]), int(words[-1])
 
 
-def _check_fit(shares: Sequence[Share], threshold: int) -> None:
+def _check_fit(points: Sequence[int], rows: Sequence[Ring], threshold: int) -> None:
     """Check by a random combination of all values that shares lie on one polynomial: sure but for 2^-61."""
-    weights = expand(new_seed(), len(shares[0].values)) >> _3
-    combined = []
-    for share in shares:
-        products = multiply(share.values, weights)
+    weights, combined = expand(new_seed(), len(rows[0])) >> _3, []
+    for row in rows:
+        products = multiply(row, weights)
         value = (int((products >> _32).sum()) << 32) + int((products & _LOW32).sum())
-        combined.append(Share(share.point, np.array([value % PRIME], np.uint64)))
-    recover_vector(combined, threshold)
+        combined.append(np.array([value % PRIME], np.uint64))
+    recover(combined, points, threshold)
 
 
 def partial_place(run: str, terms: Mapping[str, Any], point: int) -> bytes:
