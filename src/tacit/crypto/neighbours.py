@@ -3,6 +3,7 @@
 Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020, SecAgg+).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil, inf, log
@@ -71,14 +72,25 @@ def neighbours_for(
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = _log_factorials(clients)
     fit = partial(_fit, logs, clients, corrupt, vanishing, dropout_share, active)
-    sparse = range(2, min(clients - 2, MOST_NEIGHBOURS) + 1, 2) if clients >= COMPLETE_BELOW else ()
-    for count in (*sparse, clients - 1):
+    for count in (*_sparse_counts(clients, fit), clients - 1):
         if (found := fit(count)) is not None:
             return found
     raise ConfigError(
         f"{clients} clients of which {corrupt} may be corrupt and {vanishing} may vanish: too few stay to "
         "open the sum; lower corrupt_share or dropout_share, or take more clients"
     )
+
+
+def _sparse_counts(clients: int, fit: Callable[[int], Sizing | None]) -> range:
+    """Return numbers of neighbours to try, one of which fits: those up to the first doubling that does."""
+    most = min(clients - 2, MOST_NEIGHBOURS) // 2 * 2
+    before = 2
+    while clients >= COMPLETE_BELOW and before < most:
+        count = min(2 * before, most)
+        if fit(count) is not None:
+            return range(before, count + 1, 2)
+        before = count
+    return range(0)
 
 
 def _fit(
