@@ -37,7 +37,7 @@ from tacit.methods.fedheonn import FedHEONN
 from tacit.protections import PROTECTIONS
 from tacit.protections.plain import Plain
 from tacit.runs.page import drawing
-from tests.quick import QUICK, BlankSheet, Mode, representatives
+from tests.quick import QUICK, BlankSheet, Mode
 
 # A shell that starts tests in the background lets them ignore Ctrl-C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,7 +67,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "plain": [{}, {"opens": "clients"}],
     "paillier": [{"holder": holder, "key_bits": 2048} for holder in ("key-server", "clients")],
     "ring": [{"key_bits": 2048}],
-    "ckks": [{"parameters": chosen} for chosen in ("sum", "sum-compact")],
     "shares": [{}, {"scheme": "additive", "opens": "coordinator"}],
     "committee": [{}, {"opens": "coordinator"}],
     "masked": [{}, {"opens": "clients"}],
@@ -82,15 +81,6 @@ VARIANTS = {
 }
 # Whoever promises an error of a percent or more adds noise on purpose: its totals equal no other sum's.
 EXACT = [name for name, protection in VARIANTS.items() if protection.promises.precision < 0.01]
-# Like ckks-sum with fewer primes, and the slowest of all.
-LIKE_ANOTHER = "ckks-sum-compact"
-
-
-def variants(names: Iterable[str]) -> list[Any]:
-    """Return names of variants as parameters; those that are like another are left to the full session."""
-    return representatives(names, *(set(names) - {LIKE_ANOTHER}))
-
-
 GUARDED = [name for name in EXACT if VARIANTS[name].authenticated]
 
 
@@ -341,13 +331,13 @@ def sum_of(
     return Scene(protection, rows, bound=bound, **settings).begin().total(lost)
 
 
-@pytest.fixture(scope="session", params=variants(EXACT))
+@pytest.fixture(scope="session", params=EXACT)
 def protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection whose totals are sums, with every setting that changes its promises."""
     return VARIANTS[request.param]
 
 
-@pytest.fixture(scope="session", params=variants(VARIANTS))
+@pytest.fixture(scope="session", params=VARIANTS)
 def any_protection(request: pytest.FixtureRequest) -> Any:
     """Every registered protection, those that add noise among them."""
     return VARIANTS[request.param]
@@ -358,7 +348,7 @@ def protections() -> list[Any]:
     return list(VARIANTS.values())
 
 
-@pytest.fixture(scope="session", params=variants(GUARDED))
+@pytest.fixture(scope="session", params=GUARDED)
 def guarded(request: pytest.FixtureRequest) -> Any:
     """Every protection with keys."""
     return VARIANTS[request.param]

@@ -15,7 +15,7 @@ from tacit.core.marks import apply, contribution
 from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.protections.keys.proved_totals import ProvedTotals, add_tags
-from tacit.protections.paillier.coordinator import PaillierCoordinator
+from tacit.protections.paillier.halves import PaillierCoordinator
 from tests.conftest import quick_keys
 
 REFUSED = "does not open this total"  # in the same words, whatever is wrong with it

@@ -14,18 +14,19 @@ from tacit.core.pending_sum import PendingSum
 from tacit.crypto.channel import sign_key, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
-from tacit.protections.secret_sharing.encoding import (
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
     names_from_bytes,
     names_to_bytes,
     stack_rows,
     words_from_bytes,
 )
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound
+from tests.helpers.shares import Share, recover_vector
 
 CLIENTS = [f"client-{index + 1:02}" for index in range(16)]
 ROWS = dict(zip(CLIENTS, np.random.default_rng(8).uniform(-1, 1, size=(16, 4)), strict=True))
@@ -56,7 +57,7 @@ def elected_by(scene, names):
 
 def read_victim(scene, evidence):
     """Have the victim deal shares to the committee of choice, and open them with the friends' keys."""
-    directory, run = scene.coordinator.protection.channels.directory, scene.coordinator.manifest.digest
+    directory, run = scene.coordinator.protection.directory, scene.coordinator.manifest.digest
     committee, layout = drawn(scene, evidence), scene.components.method._layout(None)
     share_round = ShareRound("shamir", 1, 1, committee, 2)
     pending = PendingSum(scene.coordinator.link, 1, "method", "vector", layout, tuple(CLIENTS))

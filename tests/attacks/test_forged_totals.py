@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.core.values import Blob
-from tacit.crypto.bfv import INTEGERS, Parameters
-from tacit.crypto.bfv.parameters import ring_of
+from tacit.crypto.bfv import INTEGERS, Parameters, ring_of
 from tacit.crypto.seal.blob import Header, all_residues, ciphertexts_of, read, set_of, write
 from tacit.crypto.seal.residues import from_seal
 from tacit.protections.bfv import BFV

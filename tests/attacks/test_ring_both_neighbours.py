@@ -40,7 +40,7 @@ class Server:
         asked, own = Message.decode(call), Message.decode(job).without(FIELD)
         if party != self.victim or step not in ("client.contribute", "protection.hand_over"):
             return None
-        around = {"name": FRIEND, "exchange": self.half.channels.directory[FRIEND]}
+        around = {"name": FRIEND, "exchange": self.half.directory[FRIEND]}
         if step == "client.contribute":
             own |= {"ticket/next": around["name"], "ticket/next_exchange": around["exchange"]}
             if "ticket/incoming" in own:
@@ -55,7 +55,7 @@ class Server:
 
     def rewrite(self, step, party, message):
         if step == "client.contribute" and party == self.victim:
-            key = sealing_key(self.friend, party, self.half.channels.directory[party])
+            key = sealing_key(self.friend, party, self.half.directory[party])
             self.hop = unseal(key, message["hop"].data, self.lap.hop(self.run, party, FRIEND))
 
     @property
@@ -63,7 +63,7 @@ class Server:
         return Lap(1, 1, CLIENTS[0])
 
     def sealed(self, blob, party):
-        key = sealing_key(self.friend, party, self.half.channels.directory[party])
+        key = sealing_key(self.friend, party, self.half.directory[party])
         return seal(key, blob, self.lap.hop(self.run, FRIEND, party))
 
     def of_nothing(self):

@@ -24,7 +24,7 @@ def opened_by_two(scene):
     def rewrite(step, party, message):
         if step == "client.contribute" and party == "client-1":
             friend, run = scene.site("client-2"), scene.coordinator.manifest.digest
-            key = sealing_key(friend, party, half.channels.directory[party])
+            key = sealing_key(friend, party, half.directory[party])
             where = Lap(1, 1, party).hop(run, party, friend.id)
             found.append(unseal(key, message["hop"].data, where))
 

@@ -18,8 +18,7 @@ from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import contribution
 from tacit.core.values import Blob
-from tacit.crypto.bfv import INTEGERS, Parameters
-from tacit.crypto.bfv.parameters import ring_of
+from tacit.crypto.bfv import INTEGERS, Parameters, ring_of
 from tacit.crypto.seal.blob import read, residues_of, set_of, write
 from tacit.data.table import Table
 from tacit.protections.bfv import BFV

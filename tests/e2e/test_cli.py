@@ -245,7 +245,6 @@ FEW = ("--data", "iris", "--clients", 4)
 PROTECTED = {
     "bfv": (),
     "ckks": (),
-    "ckks compact": ("--parameters", "sum-compact"),
     "paillier": ("--key-bits", 2048),
     "paillier clients": ("--key-bits", 2048, "--holder", "clients", "--clip"),
     "ring": ("--key-bits", 2048, "--bits", 40),

@@ -23,7 +23,7 @@ from tacit.core.party import Party, State, identity_of
 from tacit.core.secret import Secret
 from tacit.core.tags import ask_context, untagged
 from tacit.crypto import bfv
-from tacit.crypto.bfv.parameters import Parameters
+from tacit.crypto.bfv import Parameters
 from tacit.crypto.channel import checked_key, identity_public, place, unseal
 from tacit.crypto.paillier.blob import read_ciphertexts, read_header
 from tacit.crypto.paillier.keys import PublicKey

@@ -270,14 +270,14 @@ FAULTS = [
     ),
     Fault(
         "protections",
-        "protections/noised/client.py",
+        "protections/noised/halves.py",
         "if number == last:",
         "if False:",
         "noise drawn anew when a sum starts again",
     ),
     Fault(
         "protections",
-        "protections/noised/client.py",
+        "protections/noised/halves.py",
         "self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))",
         "pass",
         "epsilon not charged",

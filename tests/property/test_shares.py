@@ -10,8 +10,7 @@ from tacit.core.errors import FederationError, OpeningError
 from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.secret_sharing.committee import Committee
-from tacit.protections.secret_sharing.encoding import words_from_bytes
-from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total, words_from_bytes
 from tacit.protections.secret_sharing.shares import Shares
 from tests.quick import examples
 

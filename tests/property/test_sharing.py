@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto.field import PRIME, from_field, multiply, to_field
-from tacit.crypto.sharing import add_shares, recover_vector, share_vector
+from tacit.crypto.sharing import add_shares
 from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
+from tests.helpers.shares import Share, recover_vector, share_vector
 
 elements = st.integers(0, PRIME - 1)
 edges = st.sampled_from([0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, PRIME - 2, PRIME - 1])
@@ -38,7 +39,9 @@ def test_shares_of_several_dealers_add_up(data, parties, dealers, length):
     rows = st.lists(signed, min_size=length, max_size=length)
     vectors = np.array(data.draw(st.lists(rows, min_size=dealers, max_size=dealers)))
     dealt = [share_vector(to_field(vector), parties, threshold) for vector in vectors]
-    held = [add_shares(own) for own in zip(*dealt, strict=True)]
+    held = [
+        Share(own[0].point, add_shares([share.values for share in own])) for own in zip(*dealt, strict=True)
+    ]
     total = from_field(recover_vector(held[-threshold:], threshold))
     assert total.tolist() == vectors.sum(axis=0).tolist()
 

@@ -13,8 +13,17 @@ from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.layout import Field, Layout
 from tacit.core.protection import FINE
 from tacit.core.secret import Secret
-from tacit.crypto.bfv import INTEGERS, Adder, Cipher, Parameters, make_key, read
-from tacit.crypto.bfv.parameters import MOST_PLAIN_BITS, NOISE, PRIMES, ring_of
+from tacit.crypto.bfv import (
+    INTEGERS,
+    MOST_PLAIN_BITS,
+    NOISE,
+    PRIMES,
+    Adder,
+    Cipher,
+    Parameters,
+    read,
+    ring_of,
+)
 from tacit.crypto.seal.blob import (
     CHECKSUM_BYTES,
     Header,
@@ -25,12 +34,13 @@ from tacit.crypto.seal.blob import (
     write,
 )
 from tacit.crypto.seal.residues import from_seal
+from tacit.crypto.seal.ring import new_secret
 from tacit.protections.bfv import BFV
 from tacit.protections.encrypted.slots import largest_total
 from tests.attacks.lattice import negacyclic
 
 HEADER = 96
-KEY = make_key()[0]
+KEY = new_secret()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +95,7 @@ class TestSums:
 
 
 class TestNoise:
-    """What the bound of :mod:`tacit.crypto.bfv.parameters` rests on."""
+    """What the bound of :mod:`tacit.crypto.bfv` rests on."""
 
     def test_fresh_noise_is_below_its_bound(self, cipher):
         chosen = Parameters(4096, 60, 20)
@@ -230,7 +240,7 @@ class TestSecrecy:
         assert Cipher(Secret(bytes(range(32)))).key_id.hex() == "8f8bd27d7eab9eec37ba2407a7372477"
 
     def test_neither_key_nor_values_are_printed(self, cipher):
-        assert repr(cipher) == "Cipher(BFV)"
+        assert repr(cipher) == "Cipher(hidden)"
 
     def test_a_secret_of_another_length(self):
         with pytest.raises(ProtectionError, match="a BFV secret has 32 bytes"):

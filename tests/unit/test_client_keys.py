@@ -8,7 +8,6 @@ from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, ProtectionError, QuorumError
 from tacit.core.events import Noted, Relayed
 from tacit.core.message import Message
-from tacit.core.values import Blob
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.bfv import BFV
@@ -99,7 +98,7 @@ class TestLateJoiners:
         scene.total()
         signed = scene.coordinator.link.vault["exchange"]
         assert signed is not None
-        exchange = np.zeros((1, len(scene.coordinator.protection.channels.directory["client-1"])), np.uint8)
+        exchange = np.zeros((1, len(scene.coordinator.protection.directory["client-1"])), np.uint8)
         with pytest.raises(QuorumError, match="told to seal for coordinator"):
             list(
                 scene.coordinator.ask(
@@ -111,7 +110,7 @@ class TestLateJoiners:
 
     def test_who_has_no_key_hands_none_on(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2).begin()
-        exchange = np.frombuffer(scene.coordinator.protection.channels.directory["client-3"], np.uint8)[None]
+        exchange = np.frombuffer(scene.coordinator.protection.directory["client-3"], np.uint8)[None]
         with pytest.raises(QuorumError, match=r"client-2 has no key|it has no key"):
             list(
                 scene.coordinator.ask(
@@ -159,11 +158,11 @@ class TestRotation:
     def test_if_nobody_can_the_old_key_stays(self, protection, scene_of):
         scene = scene_of(protection, ROWS, min_clients=2, quorum=0.5).begin()
         scene.total()
-        before = scene.coordinator.protection.relay.key.public["public"]
+        before = scene.coordinator.protection.relay.key.public
         scene.tap.lose = lambda step, party: step == "protection.make_keys"
         with pytest.raises(ProtectionError, match="the old one stays in use"):
             rotate(scene)
-        assert scene.coordinator.protection.relay.key.public["public"] == before
+        assert scene.coordinator.protection.relay.key.public == before
         scene.coordinator.failures.clear()
         assert right(scene, scene.total())
 
@@ -173,7 +172,7 @@ def test_keys_are_renewed_after_as_many_sums_as_agreed(scene_of):
     seen = []
     for _ in range(5):
         assert right(scene, scene.total())
-        seen.append(scene.coordinator.protection.relay.key.public["public"])
+        seen.append(scene.coordinator.protection.relay.key.public)
     assert [seen.index(key) for key in seen] == [0, 0, 2, 2, 4]
 
 
@@ -217,28 +216,3 @@ def test_a_run_says_aloud_that_clients_share_a_key_and_what_to_take_instead(prot
     scene = scene_of(protection, ROWS, min_clients=2).begin()
     loud = [event.text for event in scene.told_of(Noted) if event.level == "warning"]
     assert any("all clients share one decryption key" in text and "'masked'" in text for text in loud)
-
-
-def test_rotation_keys_go_to_the_coordinator_once_and_to_nobody_else(table_of):
-    heard = []
-    Federation.embedded(table_of(rows=60), clients=5, test=None).train(
-        FedHEONN(mode="paper"), protect=CKKS("product"), transcript=lambda *received: heard.append(received)
-    )
-    holding = [(who, step) for who, _, step, raw in heard if b"TCE1" in raw]
-    assert holding == [("coordinator", "protection.make_keys")]
-    made = next(Message.decode(raw) for who, _, step, raw in heard if b"TCE1" in raw and who == "coordinator")
-    assert {name: value.kind for name, value in made.items() if isinstance(value, Blob)} == {
-        "bundle": "sealed",
-        "wraps": "sealed",
-        "public": "public",
-        "slots": "public",
-        "evaluation": "public",
-    }
-
-
-def test_a_method_with_nothing_to_multiply_needs_no_rotation_keys(table_of):
-    heard = []
-    Federation.embedded(table_of(rows=60), clients=5, test=None).train(
-        FedHEONN(mode="sealed"), protect="ckks", transcript=lambda *received: heard.append(received)
-    )
-    assert not any(b"TCE1" in raw for *_, raw in heard)

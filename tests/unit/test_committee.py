@@ -20,16 +20,20 @@ from tacit.core.message import Message
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
 from tacit.protections.secret_sharing.election import Voter, commitment, draw_members, draw_seed
-from tacit.protections.secret_sharing.encoding import names_from_bytes, words_from_bytes
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    words_from_bytes,
+)
 from tacit.protections.secret_sharing.shares import SharesClient
+from tests.helpers.shares import Share, recover_vector
 
 ALL = [
     Committee(scheme=scheme, opens=opens)
@@ -435,7 +439,7 @@ class TestTranscript:
         sealed, members, run = replies[0]["shares"].data, members_of(scene), scene.coordinator.manifest.digest
         share_round = ShareRound("shamir", 1, 1, members, 2)
         public = checked_key(
-            scene.coordinator.protection.channels.directory[victim],
+            scene.coordinator.protection.directory[victim],
             scene.coordinator.link.pinned(victim),
             "exchange",
             victim,
@@ -510,9 +514,7 @@ class TestTampering:
     def test_a_swapped_exchange_key_of_a_member_is_noticed(self, scene_of):
         scene = scene_of(ALL[1], rows_of(6)).begin()
         first, second, _ = members_of(scene)
-        scene.coordinator.protection.channels.directory[first] = (
-            scene.coordinator.protection.channels.directory[second]
-        )
+        scene.coordinator.protection.directory[first] = scene.coordinator.protection.directory[second]
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.total()
 

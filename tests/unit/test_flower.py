@@ -61,7 +61,7 @@ from tacit.engines.store import PartyStore
 from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.protections.keys.authenticated import FIELD_NAMES
-from tacit.protections.noised.coordinator import NoisedCoordinator
+from tacit.protections.noised.halves import NoisedCoordinator
 from tacit.runs.checkpoint import read_checkpoint
 from tacit.runs.job import execute
 from tacit.runs.settings import OWN_ROWS, Settings

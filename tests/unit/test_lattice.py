@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tacit.core.errors import ConfigError
-from tacit.crypto.bfv.parameters import PRIMES, SMALL, SMALL_BITS, USUAL
-from tacit.crypto.ckks import PARAMETERS, columns
+from tacit.crypto.bfv import PRIMES, SMALL, SMALL_BITS, USUAL
+from tacit.crypto.ckks.rings import COLUMNS, DEGREE, SUMS
 from tests.attacks.lattice import primal
 
 NOISE = 3.2  # standard deviation of SEAL's noise
 RINGS = {
     **{f"bfv-{bits}": (USUAL, sum(primes)) for bits, primes in PRIMES.items()},
     "bfv-small": (SMALL, SMALL_BITS),
-    **{name: (chosen.degree, sum(chosen.prime_bits)) for name, chosen in PARAMETERS.items()},
-    "coefficients": (columns.DEGREE, sum(columns.PARAMETERS.prime_bits)),
+    **{f"ckks-{chosen.name}": (DEGREE, sum(chosen.prime_bits)) for chosen in (SUMS, COLUMNS)},
 }
 
 

@@ -20,10 +20,9 @@ from tacit.methods.base import Method
 from tacit.methods.ensemble import FedHEONNEnsemble
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.noised import Noised
-from tacit.protections.noised import client as module
-from tacit.protections.noised.client import NoisedClient
-from tacit.protections.noised.coordinator import NoisedCoordinator
+from tacit.protections.noised import halves as module
 from tacit.protections.noised.grid import TAIL_SHARE
+from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 from tacit.protections.plain import Plain
 
 CLIENTS = [f"client-{index}" for index in range(1, 5)]
@@ -34,7 +33,6 @@ DISTRIBUTED = {
     "plain": {},
     "plain-clients": {"inner_options": {"opens": "clients"}},
     "ckks": {"inner": "ckks"},
-    "ckks-compact": {"inner": "ckks", "inner_options": {"parameters": "sum-compact"}},
     "paillier": PAILLIER,
     "paillier-clients": {"inner": "paillier", "inner_options": {"key_bits": 2048, "holder": "clients"}},
     "ring": {"inner": "ring", "inner_options": {"key_bits": 2048}},
@@ -83,9 +81,7 @@ class TestNoise:
         error = scene.total()["vector"] - scene.expected()
         self.check(error, (sigma_for(2.0, 1e-5, 5) * 3.0) ** 2)
 
-    @pytest.mark.parametrize(
-        ("name", "size"), [("plain", 20_000), ("ckks", 20_000), ("ckks-compact", 20_000), ("paillier", 2000)]
-    )
+    @pytest.mark.parametrize(("name", "size"), [("plain", 20_000), ("ckks", 20_000), ("paillier", 2000)])
     def test_distributed_noise_has_the_variance_of_all_parts(self, prepared, name, size):
         protection = Noised(epsilon=2.0, clip=3.0, where="distributed", **DISTRIBUTED[name])
         scene = prepared(protection, rows_of(size), sums=5)
@@ -95,7 +91,7 @@ class TestNoise:
         # A coarser inner protection has a coarser grid, whose rounding counts as sensitivity.
         grid = protection.choose_grid(Layout(Field("vector", (size,))), 4, 5, 3)
         inflation = (1 + np.sqrt(size) / 2 * grid.unit / 3.0) ** 2
-        assert 1 <= inflation < (1.5 if name == "ckks-compact" else 1.001)
+        assert 1 <= inflation < 1.001
         self.check(error, accounted * inflation * 4 / 2)
 
     def test_survivors_down_to_the_fewest_leave_at_least_the_accounted_variance(self, prepared):
@@ -300,7 +296,7 @@ class TestRefusals:
             ({"inner": "plane"}, "did you mean 'plain'"),
             ({"inner": "noised"}, "inner is 'noised'"),
             ({"inner": "tacit.protections.noised:Noised"}, "inner is 'noised'"),
-            ({"inner": "ckks", "inner_options": {"parameter": "sum"}}, "did you mean 'parameters'"),
+            ({"inner": "bfv", "inner_options": {"bit": 24}}, "did you mean 'bits'"),
         ],
         ids=str,
     )

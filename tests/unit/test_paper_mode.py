@@ -17,7 +17,6 @@ from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
 from tacit.protections.ckks import CKKS, CKKSClient
-from tacit.protections.ckks.schemes import CoefficientColumns
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 
@@ -75,9 +74,8 @@ class TestProduct:
     """The hook itself, with another method than FedHEONN."""
 
     @pytest.mark.parametrize("own", [False, True])
-    @pytest.mark.parametrize("chosen", ["auto", "product", "product-small"])
-    def test_clients_open_the_product_as_exactly_as_the_total_says(self, coordinator_of, own, chosen):
-        method, protection = Columns(own=own), CKKS(parameters=chosen)
+    def test_clients_open_the_product_as_exactly_as_the_total_says(self, coordinator_of, own):
+        method, protection = Columns(own=own), CKKS()
         coordinator = round_of(coordinator_of, method, protection)
         entry = Message.decode(coordinator.link.briefing.log[0])
         site = coordinator.link.transport.engine.engine._sites.party("client-2")
@@ -91,22 +89,17 @@ class TestProduct:
         expected = A @ m if not own else np.einsum("oij,jo->io", A, m)
         unit = np.sqrt(12) * total.error * method.bound
         assert np.abs(total["m"] - expected).max() <= unit
-        assert 0 < unit < (1e-6 if chosen != "product-small" else 1e-2)
+        assert 0 < unit < 1e-6
 
-    @pytest.mark.parametrize("protection", [CKKS(parameters="sum"), CKKS(parameters="sum-compact")])
-    def test_a_set_without_a_level_leaves_it_to_the_clients(self, coordinator_of, protection):
-        method = Columns()
-        coordinator = round_of(coordinator_of, method, protection)
+    def test_products_of_too_many_polynomials_are_left_to_the_clients(self, coordinator_of, monkeypatch):
+        method = Columns(size=300, outputs=4)
+        assert CKKS().columns(method._layout(None)) is not None
+        monkeypatch.setattr("tacit.protections.ckks.MOST_PIECES", 99)  # three of its rows fit into one
+        coordinator = round_of(coordinator_of, method, CKKS())
         entry = Message.decode(coordinator.link.briefing.log[0])
         assert "total/multiplied" not in entry
         assert np.asarray(entry["clear/seed"]).tolist() == [6.0]
         assert not coordinator.peek()["multiplied"]
-
-    def test_one_secret_serves_both_sets_under_different_keys(self, coordinator_of):
-        coordinator = round_of(coordinator_of, Columns(), CKKS())
-        assert len({coordinator.protection.relay.key.public[name] for name in ("public", "columns")}) == 2
-        site = coordinator.link.transport.engine.engine._sites.party("client-3")
-        assert len(CKKS().at_client(site).key.newest().reveal()) == 32
 
     def test_columns_of_another_shape_are_refused_by_name(self, coordinator_of, monkeypatch):
         method, protection = Columns(), CKKS()
@@ -114,8 +107,8 @@ class TestProduct:
         coordinator.enrol()
         coordinator.protection.prepare(1)
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
-        cipher = protection.at_client(site).key.cached("columns", CoefficientColumns().cipher)
-        wrong = cipher.encrypt_columns(np.zeros((4, 2)), bound=1.0, summands=6)
+        cipher = protection.at_client(site).key.cached("cipher", protection.scheme.cipher)
+        wrong = cipher.encrypt(np.zeros((4, 2)), bound=1.0, summands=6)
         genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
 
         def protect(self, *contribution):
@@ -257,7 +250,7 @@ class TestBadInput:
         table = Table.of(X, (base[:, 0] > 0).astype(int))
         with pytest.raises(TacitError, match=r"outputs would be exact to .* set mode = 'sealed'"):
             federation(table, 4, declared={"classes": [0, 1]}).train(
-                FedHEONN(mode="paper", lam=1e-12), protect=CKKS(parameters="product-small")
+                FedHEONN(mode="paper", lam=1e-12), protect=CKKS()
             )
 
     @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import votes
 from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
-from tacit.protections.secret_sharing.encoding import names_from_bytes, words_from_bytes
+from tacit.protections.secret_sharing.share_round import names_from_bytes, words_from_bytes
 from tacit.protections.secret_sharing.votes import most_votes, read_tally, round_of
 
 PUBLISHED = Committee(scheme="additive", published=True)
@@ -134,7 +134,7 @@ def test_a_member_that_tells_another_total_is_found_out(scene_of, monkeypatch):
 class TestRefusals:
     def ballot(self, scene, names=None, draw=1):
         names = sorted(scene.rows) if names is None else names
-        directory = scene.coordinator.protection.channels.directory
+        directory = scene.coordinator.protection.directory
         rows = np.frombuffer(b"".join(directory[name] for name in names), np.uint8).reshape(len(names), -1)
         return {"draw": draw, "names": "\n".join(names).encode(), "exchanges": rows}
 

@@ -63,7 +63,7 @@ def layout() -> Any:
 def test_an_evaluation_of_ten_classes_takes_less_than_40_kb_of_a_hundred_clients(layout: Any) -> None:
     scheme = BFV().scheme
     slots = scheme.slots(layout, 100)
-    cipher = scheme.cipher(scheme.make_keys()[0])
+    cipher = scheme.cipher(BFV().generate()[0])
     assert len(scheme.encrypt(cipher, slots, slots.encode(np.zeros(layout.size)))) < 40_000
 
 

@@ -14,14 +14,20 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, pair_key, unseal
 from tacit.crypto.field import to_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.crypto.sharing import Share, recover_vector
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
-from tacit.protections.secret_sharing.encoding import names_from_bytes, words_from_bytes, words_to_bytes
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, recover_total
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    recover_total,
+    words_from_bytes,
+    words_to_bytes,
+)
 from tacit.protections.secret_sharing.shares import Shares, SharesClient
+from tests.helpers.shares import Share, recover_vector
 
 BOTH = [
     Shares(scheme=scheme, opens=opens)
@@ -241,7 +247,7 @@ class TestTranscript:
                 continue
             size = share_round.share_size(victim, index, slots) + OVERHEAD
             piece, position = sealed[position : position + size], position + size
-            signed = scene.coordinator.protection.channels.directory[victim]
+            signed = scene.coordinator.protection.directory[victim]
             public = checked_key(signed, scene.coordinator.link.pinned(victim), "exchange", victim, run)
             for friend in friends:
                 key = pair_key(scene.site(friend).vault["exchange"], public, "seal", run)
@@ -309,9 +315,9 @@ class TestTampering:
     @pytest.mark.parametrize("protection", BOTH, ids=ids)
     def test_a_swapped_exchange_key_is_noticed_before_anything_is_sealed_for_it(self, protection, scene_of):
         scene = scene_of(protection, rows_of(4)).begin()
-        scene.coordinator.protection.channels.directory["client-2"] = (
-            scene.coordinator.protection.channels.directory["client-1"]
-        )
+        scene.coordinator.protection.directory["client-2"] = scene.coordinator.protection.directory[
+            "client-1"
+        ]
         with pytest.raises(QuorumError, match="pinned identity"):
             scene.round()
 

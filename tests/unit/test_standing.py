@@ -307,7 +307,7 @@ class TestRefusals:
         before, protect = known(standing), CKKSClient.protect
 
         def foreign(self, ticket, vector, layout):
-            other = standing.components.protection.scheme.make_keys()[0]
+            other = standing.components.protection.generate()[0]
             tagged = TagKey(self.key.newest())
             monkeypatch.setattr(
                 SharedKey, "cached", lambda _, what, make: tagged if make is TagKey else make(other)

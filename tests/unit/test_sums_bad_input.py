@@ -19,18 +19,17 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.secret import Secret
 from tacit.core.tags import reply_context, tagged
 from tacit.core.values import Blob
-from tacit.crypto import bfv
+from tacit.crypto import bfv, ckks
 from tacit.crypto.bfv import Parameters
 from tacit.crypto.channel import new_exchange, pair_key, place, seal, sign_key
-from tacit.crypto.ckks import parameter_set
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import Packing, add_blobs
+from tacit.crypto.seal.ring import new_secret
 from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
-from tacit.protections.ckks.schemes import Slotted
-from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
+from tacit.protections.paillier.holders import KEY_SERVER, KeyServer
 from tacit.protections.ring import Ring, RingClient
 from tests.quick import examples, representatives
 
@@ -165,7 +164,7 @@ class TestValues:
 def client_cipher(scene):
     """What a client encrypts with under CKKS."""
     client = scene.protection.at_client(scene.site("client-1"))
-    return client.key.cached("sums", scene.protection.scheme.cipher)
+    return client.key.cached("cipher", scene.protection.scheme.cipher)
 
 
 def ckks_blob(scene, values, **settings):
@@ -194,8 +193,8 @@ class TestCiphertexts:
     @pytest.mark.parametrize(
         ("make", "reason"),
         [
-            (lambda scene: foreign_ckks("sum"), "in use is"),
-            (lambda scene: foreign_ckks("sum-compact"), "in use"),
+            (lambda scene: foreign_ckks(np.zeros(6)), "in use is"),
+            (lambda scene: foreign_ckks(np.zeros((6, 1))), "in use"),
             (lambda scene: ckks_blob(scene, np.zeros(5)), "5 values as 1 of 5 contributions"),
             (lambda scene: ckks_blob(scene, np.zeros(4000)), "4000 values"),
             (lambda scene: ckks_blob(scene, np.zeros(6), summands=50), "1 of 50 contributions"),
@@ -224,7 +223,7 @@ class TestCiphertexts:
             (lambda scene: bfv_blob(scene)[:-1], "its header asks for"),
             (lambda scene: bfv_blob(scene) + b"0", "its header asks for"),
             (lambda scene: bfv_blob(scene)[:-1] + b"0", "its checksum does not match"),
-            (lambda scene: foreign_ckks("sum"), "parameters 'sum' where"),
+            (lambda scene: foreign_ckks(np.zeros(6)), "parameters 'sum-57' where"),
             (lambda scene: b"", "shorter than its header"),
         ],
         ids=[
@@ -284,9 +283,8 @@ class TestCiphertexts:
         assert_without(scene, culprit, reason="where one was agreed")
 
 
-def foreign_ckks(name):
-    used = Slotted(parameter_set(name))
-    return used.cipher(used.make_keys()[0]).encrypt(np.zeros(6), bound=1.0, summands=5)
+def foreign_ckks(values):
+    return ckks.Cipher(new_secret()).encrypt(values, bound=1.0, summands=5)
 
 
 def several_ckks(scene):
@@ -308,7 +306,7 @@ def bfv_blob(scene, count=6, bits=32, summands=5, cipher=None):
 
 
 def foreign_bfv():
-    return bfv_blob(None, cipher=bfv.Cipher(bfv.make_key()[0]))
+    return bfv_blob(None, cipher=bfv.Cipher(new_secret()))
 
 
 def several_paillier(scene):
@@ -378,7 +376,7 @@ class TestRing:
         def foreign(own):
             key = pair_key(
                 site.vault["exchange"],
-                coordinator.protection.channels.directory["client-3"][64:],
+                coordinator.protection.directory["client-3"][64:],
                 "seal",
                 coordinator.manifest.digest,
             )
@@ -646,13 +644,13 @@ class TestSwappedKeys:
     def test_a_relayed_exchange_key_that_the_maker_of_keys_gets(self, protection, scene_of):
         scene = scene_of(protection, ROWS, quorum=1.0, min_clients=2)
         scene.coordinator.enrol()
-        scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.protection.directory["client-3"] = stranger(scene, "client-3")
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.coordinator.protection.prepare(1)
 
     def test_a_relayed_exchange_key_in_a_ring(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048), quorum=0.4)
-        scene.coordinator.protection.channels.directory["client-3"] = stranger(scene, "client-3")
+        scene.coordinator.protection.directory["client-3"] = stranger(scene, "client-3")
         # The one before it refuses; then the one that began the ring does, and nobody may take its place.
         with pytest.raises(QuorumError, match="exchange key of client-3 is not signed"):
             scene.total()
@@ -764,7 +762,7 @@ def sealed_by_coordinator(scene, party, summands=3):
     for _ in range(summands - 1):
         blob = add_blobs(paillier_key(scene), blob, paillier_blob(scene, np.zeros(6)))
     key = pair_key(
-        coordinator.link.vault["exchange"], coordinator.protection.channels.directory[party][64:], "seal", run
+        coordinator.link.vault["exchange"], coordinator.protection.directory[party][64:], "seal", run
     )
     return Blob("sealed", seal(key, blob, place(run, number, HOP, "coordinator", party)))
 
@@ -777,14 +775,14 @@ def own_exchange(scene):
 class TestDishonestCoordinator:
     def hop(self, scene, before, own, after, running=None):
         """Have a client take its turn between two others."""
-        directory = scene.coordinator.protection.channels.directory
+        directory = scene.coordinator.protection.directory
         ticket = {"next": after, "next_exchange": directory[after]}
         if running is not None:
             ticket |= {"incoming": running["hop"], **self.came_from(scene, before)}
         return asked(scene, own, ticket, hop_common(scene))
 
     def came_from(self, scene, before):
-        exchange = scene.coordinator.protection.channels.directory[before]
+        exchange = scene.coordinator.protection.directory[before]
         return {"previous": before, "previous_exchange": exchange}
 
     def test_the_ring_is_closed_too_early(self, scene_of):
@@ -815,7 +813,7 @@ class TestDishonestCoordinator:
             "previous": "coordinator",
             "previous_exchange": own_exchange(scene),
             "next": "client-3",
-            "next_exchange": scene.coordinator.protection.channels.directory["client-3"],
+            "next_exchange": scene.coordinator.protection.directory["client-3"],
         }
         reply, failure = asked(scene, "client-2", ticket, hop_common(scene))
         assert reply is None
@@ -823,7 +821,7 @@ class TestDishonestCoordinator:
 
     def test_it_sends_the_ring_through_one_client_again_and_again(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        mine = scene.coordinator.protection.channels.directory["client-1"]
+        mine = scene.coordinator.protection.directory["client-1"]
         reply, failure = asked(
             scene, "client-1", {"next": "client-1", "next_exchange": mine}, hop_common(scene)
         )
@@ -849,7 +847,7 @@ class TestDishonestCoordinator:
 
     def test_an_old_hop_does_not_open_in_another_lap_or_sum(self, scene_of):
         scene = made(scene_of, Ring(key_bits=2048))
-        directory = scene.coordinator.protection.channels.directory
+        directory = scene.coordinator.protection.directory
         first, _ = asked(
             scene, "client-1", {"next": "client-2", "next_exchange": directory["client-2"]}, hop_common(scene)
         )
@@ -929,7 +927,7 @@ class TestDishonestCoordinator:
         run = coordinator.manifest.digest
         key = pair_key(
             coordinator.link.vault["exchange"],
-            coordinator.protection.channels.directory["client-2"][64:],
+            coordinator.protection.directory["client-2"][64:],
             "seal",
             run,
         )

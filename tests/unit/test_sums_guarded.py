@@ -22,8 +22,8 @@ from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.key_relay import WRAPPED
-from tacit.protections.keys.key_server import KEY_SERVER
 from tacit.protections.paillier import Paillier
+from tacit.protections.paillier.holders import KEY_SERVER
 from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]
@@ -55,7 +55,7 @@ class TestChannels:
         one, other, directory = (
             scene.site("client-1"),
             scene.site("client-2"),
-            scene.coordinator.protection.channels.directory,
+            scene.coordinator.protection.directory,
         )
         shared = sealing_key(one, "client-2", directory["client-2"])
         assert shared == sealing_key(other, "client-1", directory["client-1"])
@@ -66,7 +66,7 @@ class TestChannels:
     @pytest.mark.parametrize("name", ["coordinator", "client-1"])
     def test_nothing_is_sealed_for_the_relay_or_for_oneself(self, guarded, scene_of, name):
         scene = scene_of(guarded, ROWS, min_clients=2).begin()
-        signed = scene.coordinator.protection.channels.directory["client-1"]
+        signed = scene.coordinator.protection.directory["client-1"]
         with pytest.raises(ProtectionError, match=f"told to seal for {name}"):
             sealing_key(scene.site("client-1"), name, signed)
 
@@ -137,7 +137,7 @@ class TestClientKeys:
         scene.total()
         keys = [protection.at_client(scene.site(name)).key.newest() for name in CLIENTS]
         assert all(key == keys[0] for key in keys)
-        assert keys[0].reveal() not in scene.coordinator.protection.relay.key.public["public"]
+        assert keys[0].reveal() not in scene.coordinator.protection.relay.key.public
 
     def test_a_single_client_is_refused_before_a_key_is_made(self, protection, scene_of):
         scene = scene_of(protection, {"client-1": ROWS["client-1"]})

@@ -109,9 +109,9 @@ def data_fetch(
 ) -> None:
     """Download a public original, check it and keep it in the user's cache; in a checkout of Tacit."""
     from tacit.cli.progress import OneBar
-    from tacit.reproduce import load_paper
+    from tacit.checkout import load_file
 
-    originals = load_paper("_originals")
+    originals = load_file("reproductions", "_originals")
     with OneBar(quiet) as bar:
         path = originals.fetch_original(name, lambda done, total: bar(done, total, name))
     say(as_json, {"name": name, "path": str(path)}, f"{name}: {path}")

@@ -55,7 +55,6 @@ BLOB: Kind = "a blob", lambda value: isinstance(value, Blob)
 ROWS: Kind = "rows of bytes", _array("B", 2)
 INTEGERS: Kind = "a list of whole numbers", _array(np.typecodes["AllInteger"], 1)
 VECTOR: Kind = "a vector", _array("d", 1)
-SHAPES: Kind = "a list of shapes", _list_of(_list_of(lambda size: type(size) is int and 0 < size < 1 << 16))
 COMPONENT: Kind = "'method' or 'preparation'", lambda value: _is_text(value) and value in PARTS
 
 _COUNTED = ("$serial", "sum", "contributors", "summands", "log/first", "attempt", "changed")

@@ -90,11 +90,6 @@ def _marks_of(owner: Any) -> dict[str, Mark]:
     return {name: mark for name, mark in found.items() if isinstance(mark, Mark)}
 
 
-def layouts_of(part: object, schema: Any) -> list[Any]:
-    """Return the layouts of all contributions of a part under the agreed schema."""
-    return [mark.layout(part, schema) for mark in _marked(part, "contribution").values() if mark.layout]
-
-
 def revealed_by(part: object) -> list[str]:
     """Return the names of the contributions of a part whose totals may be handed to the coordinator."""
     return sorted(name for name, mark in _marked(part, "contribution").items() if mark.revealed)

@@ -82,11 +82,7 @@ class Accountant:
 
 @lru_cache(maxsize=64)
 def sigma_for(epsilon: float, delta: float, rounds: int) -> float:
-    """Return the least discrete Gaussian noise (of :class:`Release`, to three digits) within a budget.
-
-    >>> round(sigma_for(epsilon=3.0, delta=1e-5, rounds=10), 2)
-    4.73
-    """
+    """Return the least discrete Gaussian noise (of :class:`Release`, to three digits) within a budget."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ConfigError(f"epsilon is {epsilon}: a privacy budget is a number above 0")
     _check_delta(delta)

@@ -24,11 +24,7 @@ _EXACT = 512  # products of digits whose sum is exact in floating point
 
 
 def to_field(values: Integers) -> Ring:
-    """Turn signed integers below 2^60 into field elements; negative ones are the upper half.
-
-    >>> from_field(to_field(np.array([-5, 3]))).tolist()
-    [-5, 3]
-    """
+    """Turn signed integers below 2^60 into field elements; negative ones are the upper half."""
     signed = np.asarray(values, np.int64)
     if signed.size and not (-(1 << 60) < signed.min() and signed.max() < 1 << 60):
         raise DataError("a value needs more than 60 bits and its sign: use fewer bits in fixed point")
@@ -46,9 +42,6 @@ def multiply(a: Ring, b: Ring) -> Ring:
 
     With a = a₁2³² + a₀ and the same for b, a₁b₁2⁶⁴ ≡ 8a₁b₁, and the middle term m2³² ≡ ⌊m/2²⁹⌋ +
     (m mod 2²⁹)2³²; every part stays below 2⁶², and their sum below 2⁶³.
-
-    >>> int(multiply(np.array([PRIME - 1], np.uint64), np.array([PRIME - 1], np.uint64))[0])
-    1
     """
     a1, a0, b1, b0 = a >> _32, a & _LOW32, b >> _32, b & _LOW32
     middle = a1 * b0 + a0 * b1

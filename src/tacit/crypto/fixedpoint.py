@@ -251,11 +251,7 @@ def from_fine_digits(digits: NDArray[Any], bounds: Vector, digit_bits: int) -> V
 
 
 def wide_digits(values: Vector, digit_bits: int) -> Integers:
-    """Cut values into signed digits of ``digit_bits`` bits, the lowest first; shape (digits, values).
-
-    >>> from_wide_digits(wide_digits(np.array([-1234.5, 2.0**-60, 1e15]), 11), 11).tolist()
-    [-1234.5, 8.673617379884035e-19, 1000000000000000.0]
-    """
+    """Cut values into signed digits of ``digit_bits`` bits, the lowest first; shape (digits, values)."""
     rest = np.ldexp(np.abs(values), WIDE_FRACTION)
     if (rest >= 2.0**WIDE_BITS).any():
         raise TooLargeError(

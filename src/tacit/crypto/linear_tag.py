@@ -52,11 +52,7 @@ _OFFSET = 1 << VALUE_BITS  # makes values positive, so that their halves are pla
 
 
 def copies(modulus: int) -> int:
-    """Return how many independent tags modulo this prime it takes, so that no forgery passes.
-
-    >>> copies(PRIME), copies((1 << 52) - 47), copies((1 << 24) - 3)
-    (1, 1, 2)
-    """
+    """Return how many independent tags modulo this prime it takes, so that no forgery passes."""
     return ceil(FORGERY_BITS / (log2(modulus) - 1))
 
 
@@ -176,19 +172,13 @@ def label_digests(labels: Iterable[bytes]) -> bytes:
 
 
 def label_blocks(key: bytes, labels: bytes) -> Blocks:
-    """Return 128 bits for each of many labels, given by their digests: AES of these under the key.
-
-    Each digest occurs once: this is a pseudorandom function, not the encryption of a text.
-    """
+    """Return 128 bits for each label's digest: AES under the key, as a pseudorandom function."""
     blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(labels)
     return np.frombuffer(blocks, "<u4").reshape(-1, 4)
 
 
 def add_pads(pads: Blocks, counts: NDArray[np.uint64] | None = None, modulus: int = PRIME) -> int:
-    """Return the sum of pads modulo p, each as often as ``counts`` says (once, if left out).
-
-    A pad is 128 bits modulo p, so uniform but for 2^-67. More than words of 64 bits can add is refused.
-    """
+    """Return the sum of pads, each as often as ``counts`` says, modulo p: uniform but for 2^-67."""
     often = np.ones(len(pads), np.uint64) if counts is None else counts
     if sum(often.tolist()) >= 1 << 32:
         raise ProtectionError("a total in which contributions count billions of times")

@@ -49,14 +49,7 @@ def new_seed() -> Secret:
 
 
 def advance_chains(links: bytes) -> tuple[bytes, bytes]:
-    """Return the next links of chains, one of each neighbour, and what this step of them gives.
-
-    A link and what it gives follow from the link before, and nothing leads back.
-
-    >>> links, given = advance_chains(bytes(2 * SEED))
-    >>> len(links), len(given), links[:GIVEN] == given[:GIVEN]
-    (64, 32, False)
-    """
+    """Return the next links of chains, and what this step of them gives; nothing leads back."""
     found = [
         blake2b(b"", key=links[at : at + SEED], digest_size=SEED + GIVEN, person=b"tacit chain").digest()
         for at in range(0, len(links), SEED)
@@ -73,12 +66,7 @@ def bind_seeds(given: bytes, call: bytes) -> list[Secret]:
 
 
 def cover(key: Secret, raw: bytes) -> bytes:
-    """Encrypt bytes under a key that serves for nothing else, or decrypt them again.
-
-    >>> key = new_seed()
-    >>> cover(key, cover(key, b"seeds"))
-    b'seeds'
-    """
+    """Encrypt bytes under a key that serves for nothing else, or decrypt them again."""
     return _cipher(key).encrypt(bytes(_NONCE), raw, None)[: len(raw)]
 
 
@@ -107,14 +95,7 @@ def expand(seed: Secret, count: int, dtype: DTypeLike = np.uint64) -> Words:
 
 
 def add_masks(vector: Words, masks: Iterable[tuple[Secret, int]]) -> int:
-    """Add all masks of a client, seeds with their signs 1 or -1, in one pass over the vector, in place.
-
-    Returns what they give for one number beside a vector of that length: 128 bits of each, with its sign.
-
-    >>> vector, seed = np.arange(3, dtype=np.uint32), new_seed()
-    >>> add_masks(vector, [(seed, 1)]) + add_masks(vector, [(seed, -1)]), vector.tolist()
-    (0, [0, 1, 2])
-    """
+    """Add masks, seeds with signs, to a vector in place; return what they give for a number beside it."""
     if vector.dtype not in _WORDS or vector.ndim != 1:
         raise ConfigError(
             f"a mask is added to one row of uint32 or uint64, not {vector.ndim} dimensions of {vector.dtype}"

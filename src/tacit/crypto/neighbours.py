@@ -123,10 +123,7 @@ def _fit(
 def security_bits_of(
     clients: int, neighbours: int, most: int, corrupt_share: float, dropout_share: float, *, active: bool
 ) -> float:
-    """Return b: at most 2^-b is the probability that somebody has more than ``most`` corrupt neighbours.
-
-    That the graph falls apart by chance is counted as well.
-    """
+    """Return b: 2^-b bounds that somebody has over ``most`` corrupt neighbours, or the graph falls apart."""
     corrupt, vanishing = (ceil(share * clients - 1e-9) for share in (corrupt_share, dropout_share))
     logs = _log_factorials(clients)
     held = _log_held(logs, clients, corrupt, neighbours, dropout_share, active)

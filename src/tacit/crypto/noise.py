@@ -41,11 +41,7 @@ Source = Callable[[int], Words]
 
 
 def clip_l2(vector: Vector, bound: float) -> Vector:
-    """Shorten a vector to a Euclidean length; shorter ones stay as they are.
-
-    >>> clip_l2(np.array([3.0, 4.0]), 1.0).round(6).tolist()
-    [0.6, 0.8]
-    """
+    """Shorten a vector to a Euclidean length; shorter ones stay as they are."""
     _positive("bound", bound)
     values = np.asarray(vector, np.float64)
     if not np.isfinite(values).all():
@@ -62,13 +58,7 @@ def clip_l2(vector: Vector, bound: float) -> Vector:
 
 
 def integer_sensitivity(bound: float, scale: float, values: int) -> float:
-    """Return the Euclidean length that a clipped vector may have once it is scaled and rounded to integers.
-
-    Rounding moves each value by up to a half: bound · scale + √values / 2.
-
-    >>> integer_sensitivity(1.0, 1000.0, 100)
-    1005.0
-    """
+    """Return the length of a clipped vector scaled and rounded to integers, by up to a half each."""
     return _positive("bound", bound) * _positive("scale", scale) + math.sqrt(values) / 2
 
 
@@ -88,10 +78,6 @@ def add_noise(
     than it should, and errors of floating point by less than another: Δ = bound/u + 2√d units. The grid is
     so fine, u ≤ bound / (4096 √d), that this is within 0.05 % of the bound. The noise's standard deviation is
     ``multiplier`` · Δ.
-
-    >>> noisy = add_noise(np.zeros(50_000), 2.0, 3.0, np.random.default_rng(0))
-    >>> bool(abs(noisy.std() - 6.0) < 0.1)
-    True
     """
     root = math.sqrt(max(1, len(total)))
     unit = 2.0 ** math.floor(math.log2(_positive("bound", bound) / (FINENESS * root)))
@@ -109,10 +95,6 @@ def discrete_gaussian(
 
     With s = ⌊σ⌋ + 1, a magnitude is s·k + j. Of k ≥ 0, drawn with P[k] ∝ exp(-s²k²/2σ²), and a uniform j < s
     those pairs are kept that exp(-(2skj + j²)/2σ²) allows, about 7 in 10: their product is what is wanted.
-
-    >>> draws = discrete_gaussian(9, 10_000, np.random.default_rng(0))
-    >>> draws.dtype.name, bool(abs(draws.var() - 9) < 0.5)
-    ('int64', True)
     """
     sigma2 = _variance(variance)
     words = _source(rng)
@@ -153,10 +135,7 @@ def _draw_steps(rate: Fraction, size: int, words: Source) -> Integers:
 
 
 def _count_above(drawn: int, chances: Callable[[int], Sequence[Decimal]], words: Source) -> int:
-    """Return how many of some chances a uniform number is below that begins with these 64 bits.
-
-    ``chances`` gives them to so many digits. While one is too close to tell, further bits are drawn.
-    """
+    """Return how many of some chances, told to so many digits, a number that begins so is below."""
     bits = 64
     while True:
         digits = bits // 3 + 20

@@ -9,7 +9,6 @@ to whom, and when, is bound by the sealed channel it travels in (:mod:`tacit.cry
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
@@ -36,33 +35,8 @@ _BLOCK = 1 << 14  # values worked on at a time, for the cache
 _FEW = 64  # values up to which Python's integers are faster than arrays
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Share:
-    """What one holder has: its point, 1 to n, and the polynomials' values there."""
-
-    point: int
-    values: Ring
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.point <= MOST_PARTIES:
-            raise ProtectionError(f"share of point {self.point}: points go from 1 to {MOST_PARTIES:,}")
-
-    def __repr__(self) -> str:
-        return f"Share(point={self.point}, {len(self.values)} values hidden)"
-
-
-def share_vector(values: Ring, parties: int, threshold: int) -> list[Share]:
-    """Share field elements among parties so that any ``threshold`` of them recover all.
-
-    >>> shares = share_vector(np.array([4, 9], np.uint64), parties=5, threshold=3)
-    >>> recover_vector([shares[4], shares[0], shares[2]], threshold=3).tolist()
-    [4, 9]
-    """
-    return [Share(point, row) for point, row in enumerate(share_rows(values, parties, threshold), start=1)]
-
-
 def share_rows(values: Ring, parties: int, threshold: int) -> Ring:
-    """Share field elements as :func:`share_vector` does, and return a row for each party in order."""
+    """Share field elements so that any ``threshold`` parties recover all; a row for each, in order."""
     if not 1 <= parties <= MOST_PARTIES:
         raise ConfigError(f"{parties:,} parties: shares are for 1 to {MOST_PARTIES:,}")
     if not 1 <= threshold <= parties:
@@ -91,33 +65,36 @@ def evaluate(rows: Ring, points: tuple[int, ...], others: tuple[int, ...]) -> Ri
     return product(_weight_digits(points, others), rows)
 
 
-def recover_vector(shares: Sequence[Share], threshold: int) -> Ring:
+def recover(rows: Sequence[Ring], points: Sequence[int], threshold: int) -> Ring:
     """Recover what was shared from ``threshold`` shares; further ones are checked against these."""
-    points = tuple(share.point for share in shares)
+    found = tuple(points)
     if threshold < 1:
         raise ConfigError(f"threshold is {threshold}: at least one share recovers a secret")
-    if len(points) < threshold:
-        raise ProtectionError(f"{len(points)} shares, {threshold} are needed: ask more holders for theirs")
-    if len(set(points)) != len(points):
-        raise ProtectionError(f"two shares of one point among {sorted(points)[:20]}: each holder gives one")
-    if len({len(share.values) for share in shares}) > 1:
-        raise ProtectionError("shares of different lengths: they belong to different secrets")
-    rows = np.stack([share.values for share in shares[:threshold]])
-    elements_of(rows.reshape(-1))  # all at once, or it refuses
-    for extra in shares[threshold:]:
-        if not np.array_equal(interpolate(rows, points[:threshold], extra.point), extra.values):
+    if len(found) < threshold:
+        raise ProtectionError(f"{len(found)} shares, {threshold} are needed: ask more holders for theirs")
+    if len(set(found)) != len(found):
+        raise ProtectionError(f"two shares of one point among {sorted(found)[:20]}: each holder gives one")
+    if min(found) < 1 or max(found) > MOST_PARTIES:
+        raise ProtectionError(f"a share of a point that is not from 1 to {MOST_PARTIES:,}")
+    used = _stacked(rows[:threshold])  # all at once, or it refuses
+    for row, point in zip(rows[threshold:], found[threshold:], strict=True):
+        if not np.array_equal(interpolate(used, found[:threshold], point), row):
             raise ProtectionError(
-                f"the share of point {extra.point} does not fit the others: one of them is wrong, or "
+                f"the share of point {point} does not fit the others: one of them is wrong, or "
                 "threshold is lower than when they were dealt"
             )
-    return interpolate(rows, points[:threshold])
+    return interpolate(used, found[:threshold])
 
 
-def add_shares(shares: Sequence[Share]) -> Share:
+def add_shares(rows: Sequence[Ring]) -> Ring:
     """Add shares that one holder has of several dealers: its share of the sum."""
-    if len({share.point for share in shares}) != 1 or len({len(share.values) for share in shares}) != 1:
-        raise ProtectionError("only shares of one point and one length add up: each holder adds its own")
-    return Share(shares[0].point, add_rows(np.stack([elements_of(share.values) for share in shares])))
+    return add_rows(_stacked(rows))
+
+
+def _stacked(rows: Sequence[Ring]) -> Ring:
+    if len({len(row) for row in rows}) != 1:
+        raise ProtectionError("shares of different lengths: they belong to different secrets")
+    return np.stack([elements_of(row) for row in rows])
 
 
 def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, log2, prod, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.promises import Promises
 from tacit.core.protection import FINE
-from tacit.core.secret import Secret
 from tacit.crypto import bfv
-from tacit.crypto.bfv import INTEGERS, Parameters
-from tacit.crypto.bfv.parameters import ring_of
+from tacit.crypto.bfv import INTEGERS, Parameters, ring_of
 from tacit.crypto.fixedpoint import FINE_BITS, WIDE_BITS, Integers
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Form, Header, set_of
@@ -72,27 +70,17 @@ class ExactScheme:
     """How integers are encrypted, in rings as small as their totals allow."""
 
     form: ClassVar[Form] = INTEGERS  # of blobs
+    cipher: ClassVar[type[bfv.Cipher]] = bfv.Cipher
 
     bits: int
 
     def slots(self, layout: Layout, summands: int) -> Slots:
-        """Return how the values of a layout become slots, with room for the sum of that many.
-
-        Refuses values that no ring has room for.
-        """
+        """Return how the values of a layout become slots; refuses what no ring has room for."""
         return _slots(layout, summands, self.bits)
 
     def ring(self, slots: Slots) -> Ring:
         """Return the ring of ciphertexts of such slots."""
         return ring_of(_holding(slots))
-
-    def make_keys(self) -> tuple[Secret, bytes]:
-        """Draw a key: the secret, and its id."""
-        return bfv.make_key()
-
-    def cipher(self, secret: Secret) -> Any:
-        """Return what key holders encrypt and decrypt with."""
-        return bfv.Cipher(secret)
 
     def encrypt(self, cipher: bfv.Cipher, slots: Slots, integers: Integers) -> bytes:
         """Encrypt the integers of a vector."""

@@ -72,10 +72,7 @@ class Plain(Protection):
 
 
 class PlainCoordinator(AuthenticatedCoordinator):
-    """Adds vectors that it can read.
-
-    Deployed sites answer authenticated asks only; within one process, plain sums do without.
-    """
+    """Adds vectors that it can read; asks are authenticated at deployed sites only."""
 
     def greet(self) -> dict[str, Any]:
         """Show a signed exchange key where asks are authenticated."""

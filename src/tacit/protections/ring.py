@@ -35,9 +35,8 @@ from tacit.core.values import Blob
 from tacit.crypto import paillier
 from tacit.crypto.channel import place, seal, unseal
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.blobs import cipher_of
 from tacit.protections.keys import authenticated as channels
-from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
+from tacit.protections.keys.authenticated import cipher_of, manifest_digest_of, sealing_key
 from tacit.protections.paillier import check_key_bits
 
 LONG_RING = 200  # clients, beyond which a ring is worth a warning
@@ -153,7 +152,7 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
         for position, party in enumerate(ring):
             after = ring[(position + 1) % len(ring)]
             ticket = self._ticket(ring[position - 1], incoming)
-            ticket |= {"next": after, "next_exchange": self.channels.directory[after]}
+            ticket |= {"next": after, "next_exchange": self.directory[after]}
             reply = dict(pending.contributions({party: ticket}, common, [party])).get(party)
             if reply is None:
                 return None
@@ -167,7 +166,7 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
     def _ticket(self, before: str, incoming: Blob | None) -> dict[str, Any]:
         if incoming is None:
             return {}
-        exchange = self.channels.directory[before]
+        exchange = self.directory[before]
         return {"incoming": incoming, "previous": before, "previous_exchange": exchange}
 
     def _hand_over(

@@ -1,18 +1,30 @@
 """CKKS by Microsoft SEAL: encrypted vectors that add up without the key, and are multiplied by a matrix once.
 
-Here values lie in slots: key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds
-(:class:`Adder`) and multiplies (:class:`Product`). :mod:`tacit.crypto.ckks.columns` multiplies small matrices
-with values in coefficients. Encryption is symmetric and seeded: half of a ciphertext is a
-pseudorandom polynomial, and its seed travels instead. Decryptions are rounded to a unit above the noise,
-because noise tells of the key (Li and Micciancio, EUROCRYPT 2021). That is meant for a coordinator that
-follows the protocol: CKKS does not stand up to ciphertexts made to be decrypted, so key holders
-decrypt only what came through an authentic channel.
+Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds (:class:`Adder`) and multiplies
+(:class:`Multiplier`). Encryption is symmetric and seeded: half of a ciphertext is pseudorandom, and its seed
+travels instead. Decryptions are rounded to a unit above the noise, because noise tells of the key (Li and
+Micciancio, EUROCRYPT 2021). CKKS does not stand up to ciphertexts made to be decrypted: key holders decrypt
+only what came through an authentic channel.
+
+Values lie in coefficients. A matrix M (features × outputs) becomes one polynomial: entry (j, o) is the
+coefficient of X^(oR + j), with R features. Multiplied by the polynomial of a row a of the matrix A,
+Σ_j a_j X^(R-1-j), the coefficient of X^(oR + R - 1) is Σ_j a_j M_jo: an entry of A M. A row's own products
+fill R·outputs coefficients, so that as many rows as fit side by side are multiplied at once. So protocols of
+encrypted inference multiply (Huang, Lu, Hong, Ding, "Cheetah: lean and fast secure two-party deep neural
+network inference", 2022): it takes no rotation keys. Of a product only those coefficients travel that hold an
+entry of A M: nobody, with the key or without, can open the others.
+
+Ciphertexts are encrypted, added, multiplied (``multiply_plain``), rescaled and decrypted by SEAL. Its encoder
+puts values into slots; plaintexts are made of coefficients instead, and since CKKS keeps polynomials in
+transformed form, SEAL's own transform over the same primes makes them (a BFV context, which takes
+coefficients).
 
 Reference: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers", 2017.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,170 +32,181 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.errors import ConfigError, MessageError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks.keys import Keys, make_keys
-from tacit.crypto.ckks.packing import COLUMNS, PRODUCT, SUM, gathering, pack_columns, unpack_columns
-from tacit.crypto.ckks.parameters import PARAMETERS, ParameterSet, parameter_set, ring_of
-from tacit.crypto.ckks.product import Product, rotations_for
-from tacit.crypto.seal import adder, seal
-from tacit.crypto.seal.blob import Header, all_residues, ciphertexts_of, read, refuse_overrun, write_encrypted
-from tacit.crypto.seal.residues import Residues
-from tacit.crypto.seal.ring import expand
-
-__all__ = [
-    "PARAMETERS",
-    "Adder",
-    "Cipher",
-    "Keys",
-    "ParameterSet",
-    "Product",
-    "column_unit",
-    "make_keys",
-    "parameter_set",
-    "rotations_for",
-]
+from tacit.crypto.ckks.rings import (
+    COLUMN,
+    COLUMNS,
+    DEGREE,
+    MATRIX_BITS,
+    PRODUCT,
+    SUM,
+    SUMS,
+    TOGETHER,
+    Integers,
+    coefficients,
+    encode,
+    entries,
+    noise_bits,
+    polynomials,
+    power,
+    scale,
+    together,
+    value_bits,
+)
+from tacit.crypto.seal import adder, blob, seal
+from tacit.crypto.seal.blob import LEAST, MOST, Header, all_residues, ciphertexts_of, residues_of
+from tacit.crypto.seal.residues import Residues, from_seal, plain_from_seal, to_seal
+from tacit.crypto.seal.ring import MOST_SUMMANDS, KeyHolder, Ring, RingParameters, ring_of
 
 Floats = NDArray[np.float64]
 
 
-class Cipher:
+class Cipher(KeyHolder):
     """Encrypts and decrypts for those who hold the key.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> chosen = parameter_set("sum")
-    >>> keys = make_keys(chosen)
-    >>> cipher, adder = Cipher(chosen, keys.secret), Adder(chosen, keys.key_id)
-    >>> for client in range(3):
-    ...     adder.add(cipher.encrypt(np.array([0.5, -client]), bound=2.0, summands=10))
-    >>> cipher.decrypt(adder.total())
-    array([ 1.5, -3. ])
-    >>> cipher
-    Cipher(sum)
+    >>> cipher = Cipher(Secret(bytes(32)))
+    >>> sent = cipher.encrypt(np.array([[1.0], [2.0]]), bound=2.0, summands=1)
+    >>> product = Multiplier(cipher.key_id).apply(np.array([[0.0, 1.0], [1.0, 1.0]]), sent)
+    >>> cipher.decrypt(product).round(2)
+    array([[2.], [3.]])
     """
 
-    def __init__(self, parameters: ParameterSet, secret: Secret) -> None:
-        self._ring = ring_of(parameters)
-        self._expanded = expand(self._ring, secret)
-        self.parameters = parameters
-        self.key_id = self._expanded.key_id
+    def __init__(self, secret: Secret) -> None:
+        super().__init__(secret, ring_of(SUMS))
 
-    def __repr__(self) -> str:
-        return f"Cipher({self.parameters.name})"
+    def encrypt(self, values: ArrayLike, *, bound: float, summands: int, total: float | None = None) -> bytes:
+        """Encrypt values of at most ``bound``: a vector, or a matrix (features × outputs) to be multiplied.
 
-    def encrypt(self, vector: ArrayLike, *, bound: float, summands: int, total: float | None = None) -> bytes:
-        """Encrypt a vector of any length, with values of at most ``bound``, to be added to its like.
-
-        ``summands`` of them at the most are added up, and the absolute values of their total are ``total`` at
-        most: where that is less than ``bound * summands``, the room goes to precision. All three are public.
+        It will be added to others, ``summands`` at most, and their total is ``total`` at most.
         """
-        share = bound if total is None else total / summands  # of each summand, on average
-        power = self.parameters.amplification(share, summands)
-        values = _checked(np.asarray(vector, dtype=np.float64), bound, 1)
-        slots = self.parameters.slots
-        header = Header(SUM, True, self.key_id, values.size, 1, 1, summands, float(share))
-        amplified = np.ldexp(values, power)
-        return self._encrypt(header, [amplified[at : at + slots] for at in range(0, values.size, slots)])
-
-    def encrypt_columns(
-        self, matrix: ArrayLike, *, bound: float, summands: int, total: float | None = None
-    ) -> bytes:
-        """Encrypt a matrix (features × outputs) that will be added up and multiplied from the left."""
-        share = bound if total is None else total / summands  # of each summand, on average
-        power = self.parameters.column_amplification(summands)
-        self.parameters.check_declared(share, summands)
-        values = _checked(np.asarray(matrix, dtype=np.float64), bound, 2)
-        rows, outputs = values.shape
-        if rows > self.parameters.slots:
-            raise ConfigError(
-                f"{rows:,} features do not fit into one ciphertext of set '{self.parameters.name}', which "
-                f"holds {self.parameters.slots:,}: use a larger ring or fewer features"
+        given = np.asarray(values, dtype=np.float64)
+        _check_declared(bound, summands)
+        reach = bound * summands if total is None else total
+        rows, outputs = given.shape if given.ndim == 2 else (given.size, 1)
+        form, used = (COLUMN, COLUMNS) if given.ndim == 2 else (SUM, SUMS)
+        fits = given.size and given.ndim in (1, 2) and (form is SUM or together(rows, outputs))
+        if not fits or not bound <= reach <= bound * summands:
+            raise ConfigError(f"values of shape {given.shape} and totals of up to {reach:g} for {bound:g}")
+        if not (largest := np.abs(given).max()) <= bound:  # or NaN
+            raise MessageError(
+                f"a value to encrypt is not finite or beyond the declared bound {bound:g}: clip it",
+                private=f"the largest is {largest:g}",
             )
-        header = Header(COLUMNS, True, self.key_id, rows, outputs, 1, summands, float(share))
-        packed = pack_columns(values * (math.ldexp(1.0, power) / share), self.parameters.slots)
-        return self._encrypt(header, packed)
+        ring = ring_of(used)
+        header = Header(form, True, self.key_id, rows, outputs, 1, summands, float(reach / summands))
+        whole = np.zeros(header.chunks(ring) * DEGREE, np.int64)
+        whole[: given.size] = np.rint(np.ldexp(given.T.reshape(-1), power(header)))
+        plains = (encode(ring, chunk) for chunk in whole.reshape(-1, DEGREE))
+        return blob.write_encrypted(ring, header, self.expanded(ring).encryptor, plains)
 
-    def decrypt(self, blob: bytes) -> Floats:
-        """Decrypt a sum, rounded to the unit that its parameters promise for its bound and summands."""
-        header = read(self._ring, self.key_id, blob, SUM)
-        return self.open(header, all_residues(self._ring, header, blob))
+    def decrypt(self, encrypted: bytes) -> Floats:
+        """Decrypt a sum of vectors or matrices, or a product of the latter."""
+        used = SUMS if blob.set_of(encrypted) == SUMS.name else COLUMNS
+        ring, forms = ring_of(used), (SUM,) if used is SUMS else (COLUMN, PRODUCT)
+        header = blob.read(ring, self.key_id, encrypted, *forms)
+        if header.form is PRODUCT:
+            return self._rounded(header, self._product(ring, header, encrypted))
+        return self.open(header, all_residues(ring, header, encrypted))
 
     def open(self, header: Header, residues: Mapping[int, Residues]) -> Floats:
         """Decrypt the residues of a sum that was read and checked."""
-        power = self.parameters.amplification(header.bound, header.summands)
-        limit = math.ldexp(header.bound * header.summands, power)
-        values = np.ldexp(self._decrypt(header, residues, limit).reshape(-1)[: header.rows], -power)
-        return _rounded(values, self.parameters.rounding_unit(header.bound, header.summands))
+        ring = ring_of(SUMS if header.form is SUM else COLUMNS)
+        ciphertexts = ciphertexts_of(ring, header, residues)
+        for ciphertext in ciphertexts if len(ring.primes) > 1 else ():
+            ring.evaluator.mod_switch_to_next_inplace(ciphertext)  # totals fit into the first prime
+        return self._rounded(header, self._opened(ring, ciphertexts).reshape(-1))
 
-    def decrypt_columns(self, encrypted: bytes) -> Floats:
-        """Decrypt a matrix (features × outputs): a sum of columns, or its product with a matrix."""
-        header = read(self._ring, self.key_id, encrypted, COLUMNS, PRODUCT)
-        unit, back = _column_units(self.parameters, header)
-        if header.form is PRODUCT:
-            limit = self.parameters.product_headroom
-        else:
-            limit = math.ldexp(header.summands, self.parameters.column_amplification(header.summands))
-        slots = self._decrypt(header, all_residues(self._ring, header, encrypted), limit)
-        return _rounded(unpack_columns(slots, header.rows, header.outputs), unit) * back
+    def _rounded(self, header: Header, whole: Integers) -> Floats:
+        """Round to what means something; none may be larger than honest summands can make it."""
+        noisy = noise_bits(header)
+        if np.abs(whole).max() > 1.001 * 2.0 ** value_bits(header):  # nonsense is larger by far
+            blob.refuse_overrun(header.summands, header.bound)
+        values = whole[: header.rows * header.outputs]
+        rounded = (((values + (1 << (noisy - 1))) >> noisy) << noisy).astype(np.float64) * scale(header)
+        return rounded if header.form is SUM else rounded.reshape(header.outputs, header.rows).T
 
-    def _encrypt(self, header: Header, chunks: Iterable[Floats]) -> bytes:
-        ring, plain = self._ring, seal.Plaintext()
+    def _product(self, ring: Ring, header: Header, encrypted: bytes) -> Integers:
+        (flat,) = residues_of(ring, header, encrypted)
+        places, kept = entries(header), PRODUCT.kept(ring, header)
+        halves = np.zeros((2, header.chunks(ring), DEGREE), np.uint64)
+        halves[0].reshape(-1)[places] = flat[: places.size]
+        halves[1] = flat[kept:].reshape(halves[1].shape)
+        # SEAL knows no ciphertext of zero under a key that is zero itself: such rows of A are zero.
+        held = halves[1].any(axis=1)
+        found = np.zeros((len(held), DEGREE), np.int64)
+        ciphertexts = []
+        for index in held.nonzero()[0]:
+            ciphertexts.append(to_seal(ring, halves[:, index, None], in_ntt_form=False))
+            ring.evaluator.transform_to_ntt_inplace(ciphertexts[-1])
+        if ciphertexts:
+            found[held] = self._opened(ring, ciphertexts)
+        return found.reshape(-1)[places]
 
-        def encoded() -> Iterator[Any]:
-            for chunk in chunks:
-                ring.encoder.encode(chunk.tolist(), ring.scale(len(ring.primes)), plain)
-                yield plain
-
-        return write_encrypted(ring, header, self._expanded.encryptor, encoded())
-
-    def _decrypt(self, header: Header, residues: Mapping[int, Residues], limit: float) -> Floats:
-        """Decrypt the slots of each chunk; none may be larger than honest summands can make them."""
-        plain, slots = seal.Plaintext(), []
-        for ciphertext in ciphertexts_of(self._ring, header, residues):
-            self._expanded.decryptor.decrypt(ciphertext, plain)
-            slots.append(np.array(self._ring.encoder.decode_double(plain)))
-        values = np.stack(slots)
-        if not np.abs(values).max() <= 1.001 * limit:  # a test for nonsense, which is larger by far
-            refuse_overrun(header.summands, header.bound)
-        return values
+    def _opened(self, ring: Ring, ciphertexts: list[Any]) -> Integers:
+        """Decrypt ciphertexts modulo the first prime, and return their coefficients around zero."""
+        plain, opened = seal.Plaintext(), []
+        for ciphertext in ciphertexts:
+            self.expanded(ring).decryptor.decrypt(ciphertext, plain)
+            opened.append(plain_from_seal(plain))
+        starts = range(0, len(opened), TOGETHER)
+        found = [coefficients(ring, np.stack(opened[first : first + TOGETHER])) for first in starts]
+        whole = np.concatenate(found).astype(np.int64)
+        return np.where(whole > ring.primes[0] // 2, whole - ring.primes[0], whole)
 
 
 class Adder(adder.Adder):
-    """Adds encrypted vectors, or columns, without any key."""
+    """Adds encrypted vectors, or matrices, without any key."""
 
-    def __init__(self, parameters: ParameterSet, key_id: bytes) -> None:
-        super().__init__(ring_of(parameters), key_id, SUM, COLUMNS)
-
-
-def column_unit(parameters: ParameterSet, header: Header) -> float:
-    """Return the rounding unit of decrypted columns or of their product, whose error is at most one."""
-    unit, back = _column_units(parameters, header)
-    return unit * back
+    def __init__(self, parameters: RingParameters, key_id: bytes) -> None:
+        super().__init__(ring_of(parameters), key_id, SUM if parameters is SUMS else COLUMN)
 
 
-def _column_units(parameters: ParameterSet, header: Header) -> tuple[float, float]:
-    """Return the rounding unit in the slots, and by what they are scaled back."""
-    back = math.ldexp(header.bound, -parameters.column_amplification(header.summands))
-    if header.form is not PRODUCT:
-        return parameters.slot_unit(header.summands), back
-    gathered = gathering(parameters.slots, header.rows, header.outputs)
-    unit = parameters.product_unit(header.summands, gathered)
-    return unit, back * header.factor / parameters.matrix_reach(header.summands)
+class Multiplier:
+    """Multiplies encrypted matrices by plain ones, without any key."""
+
+    def __init__(self, key_id: bytes) -> None:
+        self._key_id = key_id
+
+    def apply(self, matrix: ArrayLike, encrypted: bytes) -> bytes:
+        """Multiply: one matrix (features × features) for all outputs, or a stack: one for every few."""
+        ring = ring_of(COLUMNS)
+        header = blob.read(ring, self._key_id, encrypted, COLUMN)
+        values = np.asarray(matrix, dtype=np.float64)
+        stack = values[None] if values.ndim == 2 else values
+        square = (header.rows, header.rows)
+        if stack.ndim != 3 or stack.shape[1:] != square or header.outputs % len(stack):
+            raise ConfigError(
+                f"matrix of shape {values.shape} for {header.rows} features and {header.outputs} outputs: "
+                f"give {square}, or one for every few outputs"
+            )
+        factor = float(np.abs(stack).sum(axis=-1).max())
+        if not LEAST < factor < MOST:
+            raise ConfigError("the matrix of a product holds NaN or infinity, or nothing but zeros")
+        whole = np.rint(stack * (math.ldexp(1.0, MATRIX_BITS) / factor)).astype(np.int64)
+        (ciphertext,) = ciphertexts_of(ring, header, all_residues(ring, header, encrypted))
+        made = replace(header, form=PRODUCT, seeded=False, matrices=len(stack), factor=factor)
+        halves = [_multiplied(ring, ciphertext, row) for row in polynomials(whole, header.outputs)]
+        first, second = np.stack(halves, axis=1)
+        kept, places = np.zeros(PRODUCT.kept(ring, made), np.uint64), entries(made)
+        kept[: places.size] = first.reshape(-1)[places]
+        return blob.write(ring, made, [np.concatenate([kept, second.reshape(-1)])])
 
 
-def _checked(values: Floats, bound: float, dimensions: int) -> Floats:
-    if values.ndim != dimensions or not values.size:
-        raise ConfigError(f"values of shape {values.shape}: {dimensions} dimensions and one value at least")
-    largest = np.abs(values).max()
-    if not np.isfinite(largest):
-        raise MessageError("values to encrypt hold NaN or infinity: clean them first")
-    if largest > bound:
-        raise MessageError(
-            f"a value to encrypt is beyond the declared bound {bound:g}: clip it, or declare a larger bound",
-            private=f"the largest is {largest:g}",
-        )
-    return values
+def _check_declared(bound: float, summands: int) -> None:
+    """Refuse a bound or a number of summands that means nothing."""
+    if not LEAST < bound < MOST:
+        raise ConfigError(f"bound is {bound!r}: give the largest absolute value that may occur, above 0")
+    if summands != int(summands) or not 1 <= summands <= MOST_SUMMANDS:
+        raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
 
 
-def _rounded(values: Floats, unit: float) -> Floats:
-    return np.rint(values / unit) * unit + 0.0  # no negative zeros
+def _multiplied(ring: Ring, ciphertext: Any, row: Integers) -> Residues:
+    """Return the two polynomials (by coefficients) of a ciphertext's product with a plain polynomial."""
+    if not row.any():
+        return np.zeros((2, DEGREE), np.uint64)
+    result = seal.Ciphertext()
+    ring.evaluator.multiply_plain(ciphertext, encode(ring, row), result)
+    ring.evaluator.rescale_to_next_inplace(result)
+    ring.evaluator.transform_from_ntt_inplace(result)
+    return from_seal(ring, 1, result, in_ntt_form=False)[0][:, 0]

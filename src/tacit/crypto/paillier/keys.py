@@ -74,13 +74,6 @@ class PublicKey:
 
     Its table for h^n is filled at the first encryption and kept for the last four keys of the process:
     18 MB each at 2048 bits.
-
-    Examples
-    --------
-    >>> from tacit.crypto.paillier import make_keys
-    >>> public = make_keys(2048).public
-    >>> PublicKey.from_bytes(public.to_bytes()) == public, len(public.key_id)
-    (True, 16)
     """
 
     modulus: mpz  # n

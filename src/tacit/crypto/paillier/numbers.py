@@ -21,10 +21,6 @@ class FixedBase:
 
     A row holds 256 powers. A 1024-bit exponent modulo 4096 bits makes 32,768 numbers or about 18 MB,
     and 0.15 s of work to fill.
-
-    >>> table = FixedBase(3, 1_000_003, exponent_bits=20)
-    >>> int(table.power(777_777)) == pow(3, 777_777, 1_000_003)
-    True
     """
 
     __slots__ = ("_exponent_bits", "_modulus", "_rows")
@@ -52,14 +48,7 @@ class FixedBase:
 
 
 def random_prime(bits: int, factor: int = 1) -> mpz:
-    """Draw a prime p ≡ 3 (mod 4) with an odd ``factor`` of p - 1, from the operating system's randomness.
-
-    Its two top bits are set: a product of two such primes has exactly twice as many bits.
-
-    >>> p = random_prime(64, factor=1_000_003)
-    >>> p.bit_length(), int(p % 4), int((p - 1) % 1_000_003)
-    (64, 3, 0)
-    """
+    """Draw a prime p ≡ 3 (mod 4), two top bits set, with an odd ``factor`` of p - 1."""
     while True:
         drawn = mpz(secrets.randbits(bits) | 3 << (bits - 2))
         half = (drawn // (2 * factor) | 1) * factor  # odd, so that 2·half + 1 ≡ 3 (mod 4)
@@ -69,22 +58,14 @@ def random_prime(bits: int, factor: int = 1) -> mpz:
 
 
 def is_probably_prime(number: int) -> bool:
-    """Return whether a number is prime, as far as Baillie-PSW and 40 rounds of Miller-Rabin can tell.
-
-    >>> is_probably_prime(2**127 - 1), is_probably_prime(2**128 + 1)
-    (True, False)
-    """
+    """Return whether a number is prime, as far as Baillie-PSW and 40 rounds of Miller-Rabin can tell."""
     if number > SMALL_PRIMES and gmpy2.gcd(number, SMALL_PRIMES) != 1:
         return False
     return bool(gmpy2.is_prime(mpz(number), ROUNDS))
 
 
 def random_unit(modulus: int) -> mpz:
-    """Draw a number uniformly from those below the modulus that are invertible.
-
-    >>> int(random_unit(2))
-    1
-    """
+    """Draw a number uniformly from those below the modulus that are invertible."""
     while True:
         drawn = mpz(secrets.randbelow(int(modulus)))
         if gmpy2.gcd(drawn, modulus) == 1:
@@ -92,9 +73,5 @@ def random_unit(modulus: int) -> mpz:
 
 
 def combine(first: mpz, second: mpz, moduli: tuple[mpz, mpz], inverse: mpz) -> mpz:
-    """Join two remainders into one (Garner); ``inverse`` is that of the second modulus modulo the first.
-
-    >>> int(combine(mpz(2), mpz(3), (mpz(5), mpz(7)), mpz(3)))
-    17
-    """
+    """Join two remainders into one (Garner); ``inverse`` is that of the second modulus modulo the first."""
     return second + moduli[1] * ((first - second) * inverse % moduli[0])

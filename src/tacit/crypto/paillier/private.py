@@ -30,16 +30,6 @@ class PrivateKey:
     DJN's randomness does not hide. The object shows nothing, is not copied and not pickled; pass it on
     as :meth:`to_secret`. It keeps p < q in memory, and its tables for encryption are its own. With a short α
     it also has ``orders``, primes α_p | p - 1 and α_q | q - 1 whose product is the order of h.
-
-    Examples
-    --------
-    >>> from tacit.crypto.paillier import make_keys
-    >>> key = make_keys(2048)
-    >>> packing = Packing(value_bits=24, guard_bits=16)
-    >>> key.decrypt(key.public.encrypt([3, -4, 5], packing))
-    array([ 3, -4,  5])
-    >>> PrivateKey.from_secret(key.to_secret()).decrypt(key.encrypt([-1], packing))
-    array([-1])
     """
 
     __slots__ = (
@@ -129,10 +119,7 @@ class PrivateKey:
         return combine(remainders[0], remainders[1], self._primes, self._inverse)
 
     def decrypt(self, blob: bytes, *, packing: Packing | None = None) -> NDArray[Any]:
-        """Decrypt a blob to its exact totals: int64, or Python integers if slots exceed 64 bits.
-
-        A blob that is packed otherwise than ``packing``, if that is given, is refused.
-        """
+        """Decrypt a blob to its exact totals, Python integers beyond 64 bits; refuse another packing."""
         header = read_header(self.public, blob, packing)
         totals = [self.open(number) for number in read_ciphertexts(self.public, blob)]
         return header.packing.unpack(totals, header.count, self.public.modulus, header.summands)
@@ -203,15 +190,6 @@ def make_keys(bits: int = 2048, *, randomness: Randomness = "djn", allow_short: 
         less studied assumption.
     allow_short : bool
         Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
-
-    Examples
-    --------
-    >>> make_keys(2048, randomness="short-alpha").public.exponent_bits
-    512
-    >>> make_keys(1536)
-    Traceback (most recent call last):
-    ...
-    tacit.core.errors.ConfigError: key of 1536 bits: use 2048 (112 bits of security), 3072 (128) ...
     """
     keys.check_bits(bits, allow_short)
     keys.check_randomness(randomness)

@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 31  # what one checksum may cover; some 50 million values
 LEAST, MOST = 1e-100, 1e100  # public constants lie between: far from what float64 cannot hold
 _HEADER = struct.Struct("<4sBBBB16s16s16sIIIIIIdd")
 _MAGIC = b"TSE1"
-KINDS = {1: "sum", 2: "columns", 3: "product", 4: "integers", 5: "columns", 6: "product"}  # by code of a form
+KINDS = {1: "sum", 4: "integers", 5: "columns", 6: "product"}  # by code of a form
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,7 @@ def _parse(ring: Ring, key_id: bytes, start: bytes, forms: tuple[Form, ...]) -> 
 def residues_of(
     ring: Ring, header: Header, blob: bytes, room: Sequence[Residues | None] = ()
 ) -> list[Residues]:
-    """Read the residues, one array per prime, each below its prime.
-
-    Arrays given as ``room`` are written over, where the residues do not lie in the blob as they are.
-    """
+    """Read the residues, one array per prime, each below its prime; ``room`` may be written over."""
     position, found = _HEADER.size, []
     for index, (count, width) in enumerate(header.sections(ring)):
         residues = unpack(blob, position, count, width, room[index] if room else None)
@@ -248,10 +245,7 @@ def all_residues(ring: Ring, header: Header, blob: bytes) -> dict[int, Residues]
 
 
 def ciphertexts_of(ring: Ring, header: Header, residues: Mapping[int, Residues]) -> list[Any]:
-    """Make SEAL ciphertexts of all residues of a blob; SEAL checks them once more.
-
-    Coefficients that did not travel are zero: what they decrypt to means nothing.
-    """
+    """Make SEAL ciphertexts of all residues; coefficients that did not travel are zero and mean nothing."""
     chunks, kept = header.chunks(ring), header.form.kept(ring, header)
     whole = np.zeros((2, len(residues), chunks * ring.degree), np.uint64)
     for prime, flat in enumerate(residues.values()):

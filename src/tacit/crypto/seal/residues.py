@@ -41,9 +41,6 @@ def packed_width(bits: int, exact: bool) -> int:
 
     Where bytes count, exactly as many as the prime has, if a residue and its offset in a byte fit into one
     word. Full ciphertexts that are added by the thousand take whole bytes.
-
-    >>> packed_width(36, exact=True), packed_width(36, exact=False), packed_width(60, exact=False)
-    (36, 40, 64)
     """
     if exact:
         return bits if bits + 8 - math.gcd(bits, 8) <= 64 else 64
@@ -51,11 +48,7 @@ def packed_width(bits: int, exact: bool) -> int:
 
 
 def pack(residues: Residues, width: int) -> bytes:
-    """Write residues with ``width`` bits each, lowest bits first.
-
-    >>> pack(np.array([1, 2, 3, 4], dtype=np.uint64), 4).hex()
-    '2143'
-    """
+    """Write residues with ``width`` bits each, lowest bits first."""
     flat = residues.reshape(-1)
     if width == 64:
         return flat.astype("<u8", copy=False).tobytes()
@@ -72,11 +65,7 @@ def pack(residues: Residues, width: int) -> bytes:
 
 
 def unpack(blob: bytes, offset: int, count: int, width: int, room: Residues | None = None) -> Residues:
-    """Read ``count`` residues, into ``room`` if given; at least seven bytes must follow them in ``blob``.
-
-    >>> unpack(pack(np.arange(8, dtype=np.uint64), 54) + bytes(7), 0, 8, 54)
-    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=uint64)
-    """
+    """Read ``count`` residues, into ``room`` if given; at least seven bytes must follow them in ``blob``."""
     if width == 64:
         return np.frombuffer(blob, "<u8", count, offset)
     mask = np.uint64((1 << width) - 1)
@@ -146,10 +135,7 @@ def load(item: Any, ring: Ring, *pieces: bytes | memoryview) -> None:
 
 
 def to_seal(ring: Ring, residues: Residues, seed: bytes = b"", *, in_ntt_form: bool | None = None) -> Any:
-    """Make a ciphertext of residues (polynomials × primes × degree); a seed stands for the second one.
-
-    ``in_ntt_form``: whether these are residues of transformed polynomials, if not as usual in the ring.
-    """
+    """Make a ciphertext of residues (polynomials × primes × degree); a seed may be its second polynomial."""
     data = np.ascontiguousarray(residues)
     polynomials, primes, _ = residues.shape
     form = ring.in_ntt_form if in_ntt_form is None else in_ntt_form

@@ -2,13 +2,14 @@
 
 SEAL draws a secret key from a random generator. Here that generator starts from 32 secret bytes, so that each
 key holder expands the very same key by itself: SEAL's own form of it has 60 to 180 kB. All other randomness
-(encryption, rotation keys) comes fresh from the operating system.
+(that of encryption) comes fresh from the operating system.
 """
 
 import hashlib
 import secrets
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from tacit.core.errors import ConfigError, ProtectionError
@@ -76,15 +77,19 @@ class Ring:
         return tuple(self.context.first_parms_id() if full else self.context.last_parms_id())
 
     def scale(self, primes: int) -> float:
-        """Return the scale that SEAL notes in ciphertexts of that level; BFV knows none."""
-        return 1.0
+        """Return the scale that SEAL notes in CKKS' ciphertexts of that level; BFV knows none.
+
+        Nothing here depends on it. Rescaling divides the product of two scales by the lost prime.
+        """
+        if not self.in_ntt_form:
+            return 1.0
+        return 2.0**30 if primes == len(self.primes) else 2.0**60 / self.primes[-1]
 
 
-def make_ring(parameters: RingParameters) -> Ring:
-    """Make a context, at SEAL's 128-bit security level.
-
-    Refuses what SEAL refuses: among others, parameters that give less than 128 bits of security.
-    """
+# One context costs milliseconds and megabytes: all clients of a process share it.
+@lru_cache(maxsize=64)
+def ring_of(parameters: RingParameters) -> Ring:
+    """Return a context, made once per process; refuses what gives less than 128 bits of security."""
     try:
         context = seal.SEALContext(parameters.for_seal(), True, seal.SEC_LEVEL_TYPE.TC128)
         refusal = "" if context.parameters_set() else context.parameters_error_message()
@@ -126,10 +131,7 @@ def new_secret() -> Secret:
 
 
 def expand(ring: Ring, secret: Secret) -> Expanded:
-    """Expand a secret: 3 to 5 ms, and no secret stays behind in a cache of this module.
-
-    Each ring makes a key of its own from it.
-    """
+    """Expand a secret, in each ring to a key of its own, in 3 to 5 ms; none stays in a cache here."""
     raw, scheme = secret.reveal(), ring.ring_parameters.scheme
     if len(raw) != SECRET_BYTES:
         raise ProtectionError(f"a {scheme} secret has {SECRET_BYTES} bytes, this one has another length")
@@ -144,3 +146,21 @@ def expand(ring: Ring, secret: Secret) -> Expanded:
     # From the plain context: the seeded one would draw the encryptions' noise from the secret, too.
     encryptor, decryptor = seal.Encryptor(ring.context, key), seal.Decryptor(ring.context, key)
     return Expanded(key, encryptor, decryptor, key_id)
+
+
+class KeyHolder:
+    """Has a secret, and expands it for each ring that it is used in; the key is named by one of them."""
+
+    def __init__(self, secret: Secret, named: Ring) -> None:
+        self._secret = secret
+        self._expanded: dict[bytes, Expanded] = {}
+        self.key_id = self.expanded(named).key_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hidden)"
+
+    def expanded(self, ring: Ring) -> Expanded:
+        """Return the key in that ring."""
+        if ring.digest not in self._expanded:
+            self._expanded[ring.digest] = expand(ring, self._secret)
+        return self._expanded[ring.digest]

@@ -26,15 +26,15 @@ from tacit.core.values import Blob
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import Header, all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
-from tacit.protections.blobs import cipher_of
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.crypto.seal.ring import new_secret
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, cipher_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
 
 if TYPE_CHECKING:
     from tacit.protections.bfv import ExactScheme
-    from tacit.protections.ckks.schemes import Slotted
+    from tacit.protections.ckks import Approximate
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Encrypted(Protection):
             )
 
     @property
-    def scheme(self) -> ExactScheme | Slotted:
+    def scheme(self) -> ExactScheme | Approximate:
         """How the integers of a sum are encrypted."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
 
@@ -98,10 +98,10 @@ class Encrypted(Protection):
         """The terms on which the clients' shared key is made and renewed."""
         return KeyTerms(self.name, self.generate, self.maker, self.rotate_every, at_enrolment=True)
 
-    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self) -> tuple[Secret, bytes]:
         """Make a key; the coordinator gets its id."""
-        secret, key_id = self.scheme.make_keys()
-        return secret, {"public": key_id}
+        secret = new_secret()
+        return secret, self.scheme.cipher(secret).key_id
 
     def proves(self, layout: Layout) -> bool:
         """Every total does."""
@@ -126,10 +126,8 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def __init__(self, settings: Encrypted, link: Link) -> None:
         super().__init__(link)
-        self.relay = KeyRelay(settings.terms, link, self.channels)
+        self.relay = KeyRelay(settings.terms, link, self.directory)
         self._settings = settings
-
-    # -- keys ----------------------------------------------------------------------------------------
 
     def greet(self) -> dict[str, Any]:
         """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
@@ -142,13 +140,11 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def prepare(self, sums: int) -> None:
         """Let one party make the key."""
-        self.relay.prepare({})
+        self.relay.prepare()
 
     def admit(self, names: Sequence[str]) -> None:
         """Let a client hand on the key."""
         self.relay.admit(names)
-
-    # -- the sum -------------------------------------------------------------------------------------
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add ciphertexts and their tags as they come."""
@@ -212,7 +208,7 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
     @property
     def key_id(self) -> bytes:
         """The id of the key under which sums are encrypted."""
-        return self.relay.current_key.public["public"]
+        return self.relay.current_key.public
 
     def adder(self, layout: Layout, blob: bytes) -> Adder:
         """Return what adds ciphertexts like this one."""
@@ -225,8 +221,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         for piece in pieces:
             adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
-
-    # -- another process goes on ---------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return what is kept of the key."""
@@ -249,7 +243,7 @@ def _size(rows: int, outputs: int) -> str:
     return str(rows) if outputs == 1 else f"{rows} × {outputs}"
 
 
-SUMS = "sums"  # what encrypts vectors that are added, beside what encrypts columns
+CIPHER = "cipher"  # what encrypts and decrypts, in the cache of what follows from a key
 
 
 class EncryptedClient(SharedKeyClient):
@@ -267,7 +261,7 @@ class EncryptedClient(SharedKeyClient):
         ring, integers = scheme.ring(slots), slots.encode(vector)
 
         def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
-            cipher = self.key.cached(SUMS, scheme.cipher)
+            cipher: Any = self.key.cached(CIPHER, scheme.cipher)
             blob = scheme.encrypt(cipher, slots, integers)
             header = read(ring, cipher.key_id, blob, scheme.form, whole=False)
             return blob, all_residues(ring, header, blob)
@@ -280,7 +274,7 @@ class EncryptedClient(SharedKeyClient):
         slots = scheme.slots(layout, summands_of(blob))
         ring = scheme.ring(slots)
         age, header = self.key.find_key(
-            SUMS, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
+            CIPHER, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
         )
         check_opening(self.party, self._settings, header.count)
         agreed = (slots.count, slots.summands, scheme.bound(slots))
@@ -292,5 +286,5 @@ class EncryptedClient(SharedKeyClient):
         # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
         residues = all_residues(ring, header, blob)
         self._proved.check(total, layout, header.summands, residues, age)
-        cipher = self.key.cached(SUMS, scheme.cipher, age)
+        cipher: Any = self.key.cached(CIPHER, scheme.cipher, age)
         return slots.decode(scheme.decrypt(cipher, slots, header, residues))

@@ -17,6 +17,7 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.protection import ClientHalf, CoordinatorHalf
 from tacit.core.secret import Secret
+from tacit.core.values import Blob
 from tacit.crypto.channel import checked_key, new_exchange, pair_key, sign_key
 
 FIELD_NAMES = {  # words for fields of messages, in an exposure report
@@ -27,42 +28,25 @@ FIELD_NAMES = {  # words for fields of messages, in an exposure report
 FIELD_KINDS: Mapping[str, Kind] = {"exchange": BYTES, "exchanges": ROWS, "names": NAMES}
 
 
-class Channels:
-    """The coordinator's channels to the parties."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self.directory: dict[str, bytes] = {}  # signed exchange keys of the parties, by name
-
-    def greet(self) -> dict[str, Any]:
-        """Return the coordinator's signed exchange key, which rides on the first ask."""
-        private, public = new_exchange()
-        self._link.vault["exchange"] = private
-        run, identity = self._link.manifest.digest, self._link.identity
-        return {"exchange": sign_key(identity, "exchange", COORDINATOR, run, public)}
-
-    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Check a party's signed exchange key, and open a channel to it."""
-        run, signed = self._link.manifest.digest, _signed(fields, party)
-        peer = checked_key(signed, self._link.pinned(party), "exchange", party, run)
-        self._link.open_channel(party, pair_key(self._link.vault["exchange"], peer, "channel", run))
-        self.directory[party] = signed
-
-
 class AuthenticatedCoordinator(CoordinatorHalf):
     """Half of a protection whose parties have channels to the coordinator."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
-        self.channels = Channels(link)
+        self.directory: dict[str, bytes] = {}  # signed exchange keys of the parties, by name
 
     def greet(self) -> dict[str, Any]:
-        """Show the coordinator's signed exchange key."""
-        return self.channels.greet()
+        """Return the coordinator's signed exchange key, which rides on the first ask."""
+        self.link.vault["exchange"], public = new_exchange()
+        run, identity = self.link.manifest.digest, self.link.identity
+        return {"exchange": sign_key(identity, "exchange", COORDINATOR, run, public)}
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party."""
-        self.channels.welcome(party, fields)
+        """Check a party's signed exchange key, and open a channel to it."""
+        run, signed = self.link.manifest.digest, _signed(fields, party)
+        peer = checked_key(signed, self.link.pinned(party), "exchange", party, run)
+        self.link.open_channel(party, pair_key(self.link.vault["exchange"], peer, "channel", run))
+        self.directory[party] = signed
 
 
 class AuthenticatedClient(ClientHalf):
@@ -84,10 +68,7 @@ def open_channel(party: Party, greeting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signer(greeting: Mapping[str, Any], run: str, identities: Iterable[bytes]) -> bytes:
-    """Return which of some identities has signed the coordinator's exchange key for a run's manifest.
-
-    The key's signature covers the manifest's digest, so that it is the signature of the manifest, too.
-    """
+    """Return which of some identities signed the coordinator's exchange key, and so the manifest."""
     signed = greeting.get("exchange")
     if isinstance(signed, bytes):
         for identity in identities:
@@ -131,3 +112,16 @@ def manifest_digest_of(party: Party) -> str:
     if run is None:
         raise ProtectionError(f"{party.id} has not enrolled")
     return run
+
+
+def cipher_of(fields: Mapping[str, Any]) -> bytes:
+    """Return the ciphertext in a message, or refuse it."""
+    return read_blob(fields, "cipher", "cipher", "ciphertext")
+
+
+def read_blob(fields: Mapping[str, Any], name: str, kind: str, what: str = "") -> bytes:
+    """Return the bytes of a blob that was agreed, or refuse the message."""
+    blob = fields.get(name)
+    if not isinstance(blob, Blob) or blob.kind != kind:
+        raise ProtectionError(f"no {what or f'{name} of that kind'} where one was agreed")
+    return blob.data

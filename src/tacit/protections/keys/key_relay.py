@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
-from tacit.core.fields import Fields, add_prefix, strip_prefix
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.text import abbreviate
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import Channels
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
 
 WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
-PUBLIC = "public/"
 Ask = Callable[..., Iterable[tuple[str, Message]]]
 
 
@@ -29,8 +26,7 @@ class RelayedKey:
 
     bundle: Blob  # the key, encrypted under a content key
     maker: str  # who made it
-    public: dict[str, bytes]  # what the coordinator may know of it, by name
-    key_request: Mapping[str, Any]  # with what it was asked for
+    public: bytes  # what the coordinator may know of it
     preshared: bool = False  # whether the maker sealed it under preshared exchange keys
     wraps: dict[str, Blob] = field(default_factory=dict)  # content keys, sealed for those who have none yet
     sealers: dict[str, str] = field(default_factory=dict)  # who sealed one, if not the maker
@@ -41,8 +37,8 @@ class RelayedKey:
 class KeyRelay:
     """The coordinator's half of a key that clients share."""
 
-    def __init__(self, terms: KeyTerms, link: Link, channels: Channels) -> None:
-        self._terms, self._link, self._channels = terms, link, channels
+    def __init__(self, terms: KeyTerms, link: Link, directory: dict[str, bytes]) -> None:
+        self._terms, self._link, self._directory = terms, link, directory
         self.key: RelayedKey | None = None  # the newest; None before there is one
 
     @property
@@ -51,8 +47,6 @@ class KeyRelay:
         if self.key is None:
             raise ProtectionError(f"{self._terms.protection} has no key yet: prepare it before the first sum")
         return self.key
-
-    # -- at enrolment, where exchange keys are preshared -----------------------------------------------
 
     def greet(self) -> dict[str, Any]:
         """Ask the first client for the key, if all have preshared exchange keys."""
@@ -72,20 +66,15 @@ class KeyRelay:
         if self.key is not None or party != self._first_maker(names):
             raise ProtectionError(f"{party} made keys that nobody asked it for")
         made = {name: value for name, value in fields.items() if isinstance(value, Blob)}
-        self._keep(party, [name for name in names if name != party], made, {})
+        self._keep(party, [name for name in names if name != party], made)
 
     def _first_maker(self, names: Sequence[str]) -> str:
         return self._terms.maker if self._terms.maker in names else names[0]
 
-    # -- before the sums -----------------------------------------------------------------------------
-
-    def prepare(self, key_request: Mapping[str, Any]) -> None:
-        """Let one party make the key, unless it is made already and no more is wished for.
-
-        If that party cannot, the next one does, down to the quorum.
-        """
+    def prepare(self) -> None:
+        """Let one party make the key, unless it is made; if it cannot, the next does, down to the quorum."""
         link, name = self._link, self._terms.protection
-        early = self.key if self._terms.at_enrolment and not key_request else None
+        early = self.key if self._terms.at_enrolment else None
         if early is not None and early.maker in link.parties:
             early.preshared = True
             return
@@ -96,7 +85,7 @@ class KeyRelay:
         spare = len(link.parties) - max(2, link.transport.quorum_of(len(link.parties)))
         for tried, maker in enumerate((chosen,) if chosen else link.parties):
             try:
-                self._request_key(link.ask, link.parties, maker, key_request)
+                self._request_key(link.ask, link.parties, maker)
                 break
             except (QuorumError, MessageError):
                 if chosen or tried >= spare:
@@ -109,47 +98,32 @@ class KeyRelay:
         gets the new key.
         """
         old = self.current_key
-        key_request = {**old.key_request, "renew": True}
         holders = [name for name in parties if name in old.holders]
         if self._terms.lifetime and old.maker in holders:  # they take turns
             after = holders.index(old.maker) + 1
             holders = holders[after:] + holders[:after]
         for maker in [self._terms.maker] if self._terms.maker else holders:
             with suppress(QuorumError, MessageError):
-                self._request_key(ask, parties, maker, key_request)
+                self._request_key(ask, parties, maker, renew=True)
                 return
         raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
-    def _request_key(
-        self, ask: Ask, parties: Sequence[str], maker: str, key_request: Mapping[str, Any]
-    ) -> None:
+    def _request_key(self, ask: Ask, parties: Sequence[str], maker: str, **more: Any) -> None:
         """Ask a client for a new key, sealed for all others; if none comes back, the old one stays in use."""
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
-        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **key_request}, parties=[maker]):
+        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]):
             fields = {name: value for name, value in reply.items() if not name.startswith("$")}
-        self._keep(maker, others, fields, key_request)
+        self._keep(maker, others, fields)
 
-    def _keep(
-        self, maker: str, others: Sequence[str], made: Mapping[str, Any], key_request: Mapping[str, Any]
-    ) -> None:
+    def _keep(self, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
         """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
-        fields = dict(made)
-        bundle, wraps = fields.pop("bundle", None), fields.pop("wraps", None)
-        if not (
-            isinstance(bundle, Blob)
-            and "public" in fields
-            and all(isinstance(value, Blob) for value in fields.values())
-            and _has_one_wrap_each(wraps, others)
-        ):
+        bundle, public, wraps = made.get("bundle"), made.get("public"), _cut(made.get("wraps"), others)
+        if not (isinstance(bundle, Blob) and isinstance(public, Blob)) or wraps is None:
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
             raise MessageError(f"{maker} made keys that are not what was agreed")
         # Clients never take a public key from the coordinator, which could put its own there.
-        public = Fields({name: value.data for name, value in fields.items()})
-        kept = {name: value for name, value in key_request.items() if name != "renew"}
-        self.key = RelayedKey(bundle, maker, public, kept, wraps=_cut(wraps, others), holders={maker})
-
-    # -- to those who lack it ------------------------------------------------------------------------
+        self.key = RelayedKey(bundle, maker, public.data, wraps=wraps, holders={maker})
 
     def tickets(self, pending: PendingSum) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """Return what has to ride on the ask, for all and for each: the key for those who lack it."""
@@ -178,8 +152,8 @@ class KeyRelay:
         common = self._addressed(late)
         for holder in [name for name in others if name in key.holders]:
             for _, reply in list(ask(SharedKey.share_key, common, parties=[holder])):
-                if _has_one_wrap_each(reply.get("wraps"), late):
-                    key.wraps.update(_cut(reply["wraps"], late))
+                if (wraps := _cut(reply.get("wraps"), late)) is not None:
+                    key.wraps.update(wraps)
                     key.sealers.update(dict.fromkeys(late, holder))
                     return
         raise ProtectionError(
@@ -199,7 +173,7 @@ class KeyRelay:
         }
         for name, (sealer, _) in origins.items():
             self._link.record_relay(sealer, name, WRAPPED + len(key.bundle.data))
-        exchanges = self._channels.directory
+        exchanges = self._directory
         told = {
             (maker, preshared): {"maker": maker, "exchange": exchanges[maker], "preshared": preshared}
             for maker, preshared in set(origins.values())
@@ -211,25 +185,21 @@ class KeyRelay:
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
         """Return who is to get a key, with their signed exchange keys."""
-        signed = b"".join(self._channels.directory[name] for name in names)
+        signed = b"".join(self._directory[name] for name in names)
         exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
         return {"names": "\n".join(names).encode(), "exchanges": exchanges}
-
-    # -- another process goes on ---------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""
         if (key := self.key) is None:
             return {}
-        kept = {name: getattr(key, name) for name in ("bundle", "maker", "preshared", "used")}
-        key_request = Message(key.key_request).encode()
-        return {**kept, "key_request": key_request, **add_prefix(PUBLIC, key.public)}
+        return {name: getattr(key, name) for name in ("bundle", "maker", "public", "preshared", "used")}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
         fields: dict[str, Any] = {}
-        if party in self._channels.directory:
-            fields["exchange"] = self._channels.directory[party]
+        if party in self._directory:
+            fields["exchange"] = self._directory[party]
         if (key := self.key) is not None:
             fields["holds"] = party in key.holders
             for name, known in (("wrap", key.wraps), ("sealer", key.sealers)):
@@ -239,14 +209,13 @@ class KeyRelay:
     def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from what :meth:`snapshot` and :meth:`party_snapshot` returned."""
         exchanges = {name: own["exchange"] for name, own in parties.items() if "exchange" in own}
-        self._channels.directory.update(exchanges)
+        self._directory.update(exchanges)
         if "bundle" not in kept:
             return
         self.key = RelayedKey(
             kept["bundle"],
             kept["maker"],
-            strip_prefix(PUBLIC, kept),
-            Message.decode(kept["key_request"]),
+            kept["public"],
             kept["preshared"],
             {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},
             {name: fields["sealer"] for name, fields in parties.items() if "sealer" in fields},
@@ -261,11 +230,9 @@ class KeyRelay:
         return all(own.get(name) == kept.get(name) for name in agreed)
 
 
-def _has_one_wrap_each(wraps: Any, names: Sequence[str]) -> bool:
-    return isinstance(wraps, Blob) and len(wraps.data) == len(names) * WRAPPED
-
-
-def _cut(wraps: Blob, names: Sequence[str]) -> dict[str, Blob]:
-    """Return one sealed content key for each name."""
+def _cut(wraps: Any, names: Sequence[str]) -> dict[str, Blob] | None:
+    """Return one sealed content key for each name; None if there are not as many."""
+    if not isinstance(wraps, Blob) or len(wraps.data) != len(names) * WRAPPED:
+        return None
     pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))
     return {name: Blob("sealed", piece) for name, piece in zip(names, pieces, strict=True)}

@@ -59,16 +59,12 @@ SHARED_KEY = (
 
 @dataclass(frozen=True)
 class KeyTerms:
-    """What a protection says of the key that its clients share.
-
-    ``generate`` makes a key from what the coordinator asks of it: the secret, and by name what that
-    one may have (``public`` at least).
-    """
+    """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
     field_kinds: ClassVar[Mapping[str, Kind]] = FIELD_KINDS  # of asks that the key rides on
 
     protection: str  # its name, for messages
-    generate: Callable[[Mapping[str, Any]], tuple[Secret, Mapping[str, bytes]]]
+    generate: Callable[[], tuple[Secret, bytes]]
     maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
     lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
     at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
@@ -80,8 +76,6 @@ class SharedKey:
     def __init__(self, terms: KeyTerms, party: Party) -> None:
         self._terms, self._party = terms, party
 
-    # -- make it and pass it on ----------------------------------------------------------------------
-
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Make the key at enrolment, if this client is asked to, sealed under preshared exchange keys."""
         own = self._party.id
@@ -90,7 +84,7 @@ class SharedKey:
         if self._terms.maker not in ("", own):
             return {}
         names = greeting["names"].decode().split("\n")
-        return dict(self._new_keys({}, {name: self._preshared_key(name) for name in names}))
+        return dict(self._new_keys({name: self._preshared_key(name) for name in names}))
 
     @step
     def make_keys(self, message: Message) -> Message:
@@ -98,7 +92,7 @@ class SharedKey:
         own, chosen = self._party.id, self._terms.maker
         if chosen not in ("", own):
             raise ProtectionError(f"{own} was asked for keys, the federation chose {chosen}")
-        return Message(self._new_keys(message, self._addressees(message)))
+        return Message(self._new_keys(self._addressees(message), renew=bool(message.get("renew"))))
 
     @step
     def share_key(self, message: Message) -> Message:
@@ -106,16 +100,19 @@ class SharedKey:
         self.newest()  # only who can open it hands it on
         return Message(wraps=self._wraps(self._addressees(message)))
 
-    def _new_keys(self, key_request: Mapping[str, Any], keys: Mapping[str, Secret]) -> dict[str, Blob]:
+    def _new_keys(self, keys: Mapping[str, Secret], renew: bool = False) -> dict[str, Blob]:
         """Make a key and seal it for others, each under the key that the maker shares with it."""
-        secret, public = self._terms.generate(key_request)
-        before = self._secrets() if key_request.get("renew") else []
+        secret, public = self._terms.generate()
+        before = self._secrets() if renew else []
         content, nonce, run = Secret(os.urandom(32)), os.urandom(12), manifest_digest_of(self._party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
         bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
         self._keep(content, Blob("sealed", bundle))
-        blobs = {name: Blob("public", raw) for name, raw in public.items()}
-        return {"bundle": Blob("sealed", bundle), "wraps": self._wraps(keys), **blobs}
+        return {
+            "bundle": Blob("sealed", bundle),
+            "wraps": self._wraps(keys),
+            "public": Blob("public", public),
+        }
 
     def _addressees(self, message: Message) -> dict[str, Secret]:
         """Return keys shared with the named parties; only those whose identity is pinned here have one."""
@@ -131,8 +128,6 @@ class SharedKey:
         content = self._party.vault["content"].reveal()
         sealed = [seal(key, content, _key_place(run, own, name)) for name, key in keys.items()]
         return Blob("sealed", b"".join(sealed))
-
-    # -- receive it ----------------------------------------------------------------------------------
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
         """Unseal the key that rode on the ask, if any."""
@@ -156,8 +151,6 @@ class SharedKey:
         # The bundle is the same for all and needs no hiding: in state it is one object for 20,000 parties.
         self._party.vault["content"] = content
         self._party.state["bundle"] = bundle
-
-    # -- use it --------------------------------------------------------------------------------------
 
     def newest(self) -> Secret:
         """Return the federation's newest key, if this party holds it."""
@@ -200,10 +193,7 @@ class SharedKey:
             raise refusal from None
 
     def cached(self, what: str, make: Callable[[Secret], Made], age: int = 0) -> Made:
-        """Return what is made from the newest key, or from an older one, once per process and key.
-
-        ``what`` names it: two things that are made from one key have different names.
-        """
+        """Return what is made from the newest or an older key, under the name ``what``, once per process."""
         vault, state, cache = self._party.vault, self._party.state, self._party.cache
         content = hashlib.sha256(vault["content"].reveal()).digest() if "content" in vault else b""
         key = (self._terms.protection, what, age, state.get("bundle"), content)

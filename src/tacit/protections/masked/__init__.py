@@ -135,9 +135,7 @@ class Masked(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key from which pads follow, where totals open at the clients."""
-        return KeyTerms(
-            self.name, lambda key_request: (Secret(os.urandom(32)), {"public": b""}), at_enrolment=True
-        )
+        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
         """Where clients open totals."""
@@ -213,10 +211,7 @@ class Masked(Protection):
         return _find_rules(self, clients)
 
     def sizing(self, clients: int) -> tuple[int, int]:
-        """Return each client's number of neighbours, and how many shares open its masks.
-
-        The client and its neighbours hold one share each.
-        """
+        """Return each client's number of neighbours, and how many of their and its shares open its masks."""
         if clients < 2:
             raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
         if self.neighbours is None and clients >= COMPLETE_BELOW:
@@ -231,10 +226,7 @@ class Masked(Protection):
         return count, min(threshold, holders)
 
     def security_bits(self, clients: int) -> float:
-        """Return b such that some client is exposed on a sparse graph with a probability of at most 2^-b.
-
-        It is exposed if too many of its neighbours are corrupt, or if chance cuts it off from the others.
-        """
+        """Return b such that a client is exposed on a sparse graph with a probability of at most 2^-b."""
         rules = self.rules(clients)
         most = rules.colluders if self.active else rules.threshold - 1
         shares = self.corrupt_share, self.dropout_share

@@ -23,8 +23,7 @@ from tacit.core.values import Blob
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
-from tacit.protections.blobs import read_blob
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, read_blob
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
@@ -55,12 +54,10 @@ class MaskedCoordinator(AuthenticatedCoordinator):
     def __init__(self, settings: Masked, link: Link) -> None:
         super().__init__(link)
         self.settings = settings
-        self.relay = KeyRelay(settings.terms, link, self.channels)  # of the key that opens totals at clients
+        self.relay = KeyRelay(settings.terms, link, self.directory)  # of the key that opens totals at clients
         self.keys = KeyAgreement(settings, link.manifest.digest, link.pinned)  # how clients agree on masks
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
-
-    # -- keys ------------------------------------------------------------------------------------------------
 
     def greet(self) -> dict[str, Any]:
         """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
@@ -86,7 +83,7 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         rules = self.settings.rules(clients)
         self.settings.check_totals(clients)
         if self._at_clients:
-            self.relay.prepare({})
+            self.relay.prepare()
         if not rules.complete:
             bits = self.settings.security_bits(clients)
             text = (
@@ -119,8 +116,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
 
     def _agree(self, parties: Sequence[str], count: int) -> None:
         self.batch = self.keys.reach(parties, count, self.link.ask, self.link.record_failure)
-
-    # -- the sum ---------------------------------------------------------------------------------------------
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         """Add up what arrives, and clear the sum of its masks; begin again if too few are left for that."""
@@ -184,10 +179,7 @@ class MaskedSum:
     def collect(
         self, encoding: Encoding, key: Mapping[str, Any], keys: Mapping[str, Mapping[str, Any]]
     ) -> tuple[Words, int, dict[str, bytes]]:
-        """Return the sums of uploads and tags, and who arrived, with the digest of what each was asked.
-
-        ``key`` and ``keys`` are what all and each are told beside, if somebody lacks the clients' key.
-        """
+        """Return the sums of uploads and tags, and who arrived, with the digest of what each was asked."""
         total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
         common, tickets = {"slot": self.slot, **key}, self._write_tickets(keys)
         for party, message in self.pending.contributions(tickets, common, self.asked):

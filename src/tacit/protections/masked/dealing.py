@@ -17,7 +17,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import new_exchange, pair_keys, seal, sign_key
+from tacit.crypto.channel import hash_pieces, new_exchange, pair_keys, seal, sign_key
 from tacit.crypto.field import elements_from, random_elements
 from tacit.crypto.masking import advance_chains, cover
 from tacit.crypto.sharing import evaluate
@@ -31,7 +31,6 @@ from tacit.protections.masked.wire import (
     Offer,
     commit,
     derive_share,
-    hash_pieces,
     key_of,
     share_place,
 )

@@ -17,7 +17,7 @@ from tacit.core.transport import LazyJobs
 from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
 from tacit.crypto.masking import GIVEN, cover
-from tacit.protections.blobs import read_blob
+from tacit.protections.keys.authenticated import read_blob
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
@@ -143,10 +143,7 @@ class Batch:
         return all(count >= self.rules.partners for count in found)
 
     def can_recover(self, owners: Sequence[str], present: Sequence[str]) -> bool:
-        """Return whether enough holders are left for the secrets of these owners.
-
-        Those with nobody left around them need none: nobody masked with them.
-        """
+        """Return whether enough holders are left for these secrets, which none around needs."""
         left = set(present)
         found = (len(left.intersection(self.holders[owner])) for owner in owners)
         return all(count == 0 or count >= self.rules.threshold for count in found)
@@ -184,10 +181,7 @@ class KeyAgreement:
     next_slot: int = 1  # number of the next sum that is prepared: none is prepared twice
 
     def reach(self, parties: Sequence[str], count: int, ask: Ask, refuse: Refuse) -> Batch | None:
-        """Prepare so many sums among these parties; if too many vanish meanwhile, among those left.
-
-        ``refuse`` is told whose replies cannot be used, and why. None, if nobody is left.
-        """
+        """Prepare so many sums among these parties, or those left (None: nobody); refuse bad replies."""
         names = list(parties)
         while len(names) > 1:
             rules, first = self.settings.rules(len(names)), self.next_slot
@@ -218,10 +212,7 @@ class KeyAgreement:
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
     ) -> tuple[dict[str, Offer], dict[str, bytes]]:
-        """Return offers with numbers that were committed to, read and as they were signed (first wave).
-
-        One that cannot be used is refused here: or all to whom it is shown would refuse, and be named.
-        """
+        """Return offers that can be used, read and as they were signed; others are shown to nobody."""
         offers, shown, probe = dict[str, Offer](), dict[str, bytes](), new_exchange()[0]
         for party, reply in replies:
             try:

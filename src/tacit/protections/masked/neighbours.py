@@ -25,6 +25,7 @@ from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.message import Message
 from tacit.core.party import Party
+from tacit.crypto.channel import hash_pieces
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.masked.rules import Rules
@@ -35,7 +36,6 @@ from tacit.protections.masked.wire import (
     Offer,
     commit,
     digest_members,
-    hash_pieces,
 )
 
 if TYPE_CHECKING:
@@ -45,13 +45,7 @@ GRINDING = 1 << 18  # of two hashes each: about 0.05 s once in a batch
 
 
 class MerkleTree:
-    """A hash tree over named commitments: one root for all, and a short proof for each.
-
-    >>> tree = MerkleTree({"ann": b"a", "bob": b"b", "eve": b"e"})
-    >>> proof = tree.prove("eve")
-    >>> verify_proof(tree.root, 3, "eve", b"e", proof), verify_proof(tree.root, 3, "eve", b"f", proof)
-    (True, False)
-    """
+    """A hash tree over named commitments: one root for all, and a short proof for each."""
 
     def __init__(self, leaves: Mapping[str, bytes]) -> None:
         self._index = {name: index for index, name in enumerate(sorted(leaves))}
@@ -115,11 +109,7 @@ def _slow(root: bytes) -> bytes:
 
 
 def assign_holders(places: Mapping[str, int], count: int) -> dict[str, tuple[str, ...]]:
-    """Return, for each client, itself and its neighbours, half of them on either side, in order of names.
-
-    >>> assign_holders({"a": 5, "b": 1, "c": 3, "d": 9}, 2)["a"]
-    ('a', 'c', 'd')
-    """
+    """Return, for each client, itself and its neighbours, half of them on either side, in order of names."""
     ring = sorted(places, key=lambda name: (places[name], name))
     size, half = len(ring), count // 2
     if count >= size - 1:
@@ -141,10 +131,7 @@ def is_plausible_draw(own: int, others: Sequence[int], clients: int, missing: fl
 
 
 class Neighbourhood(NamedTuple):
-    """What a client knows of a batch of sums and of its neighbours in it.
-
-    ``holders`` are all that hold shares of its secrets, itself included: the n-th holds the n-th share.
-    """
+    """What a client knows of a batch; the n-th of ``holders``, itself among them, has the n-th share."""
 
     first: int
     sums: int

@@ -94,10 +94,7 @@ class Rules:
         return None
 
     def flaw_of_survivors(self, own: str, alive: Set[str], partners: Set[str], least: int) -> str | None:
-        """Return why a client that masked with these partners gives no shares for this list, if so.
-
-        ``least`` is how many contributions a total must have. On a sparse graph nobody sees them all.
-        """
+        """Return why a client with these partners gives no shares for this list; a total has ``least``."""
         if own not in alive or not alive <= partners:
             return (
                 f"{own} was told that itself vanished, or that clients arrived with whom it did not mask: "

@@ -30,8 +30,7 @@ from tacit.crypto.field import PRIME, Integers
 from tacit.crypto.linear_tag import TAG_BYTES, label_digests
 from tacit.crypto.masking import Words
 from tacit.crypto.pads import PadKey
-from tacit.protections.blobs import read_blob
-from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.keys.authenticated import manifest_digest_of, read_blob
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, claim_of
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.masked.wire import Encoding

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import SIGNATURE, bound, checked_key
+from tacit.crypto.channel import SIGNATURE, bound, checked_key, hash_pieces
 from tacit.crypto.field import Integers, Ring
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import Words
@@ -32,11 +32,6 @@ Flags = NDArray[np.bool_]
 def commit(purpose: str, run: str, owner: str, number: int, secret: bytes) -> bytes:
     """Return a commitment to a random value, for one purpose, owner and time."""
     return hash_pieces(purpose, run, owner, number.to_bytes(8, "little"), secret)
-
-
-def hash_pieces(*pieces: str | bytes) -> bytes:
-    """Return the hash of names and values, each with its length, so that none run together."""
-    return sha256(bound(*pieces)).digest()
 
 
 _OFFER = struct.Struct("<32s32s32s32sQI")
@@ -84,13 +79,7 @@ def derive_share(channel: Secret, where: bytes, size: int) -> bytes:
 
 
 def share_points(own: int, places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the points of the shares that holders have of a client, which is itself in place ``own``.
-
-    The first share is its own, the next ones are those of its neighbours, in their order.
-
-    >>> share_points(1, np.arange(4)).tolist()
-    [2, 1, 3, 4]
-    """
+    """Return the points of a client's shares: the first is its own, then its neighbours' in order."""
     return np.where(places == own, 1, places + 1 + (places < own))
 
 
@@ -131,11 +120,7 @@ def digest_names(names: Sequence[str]) -> bytes:
 
 
 def digest_members(names: bytes) -> bytes:
-    """Return the root of a batch in which all mask with all: a digest of everybody's names, in one line each.
-
-    >>> len(digest_members(b"ann\\nbob"))
-    32
-    """
+    """Return the root of a batch in which all mask with all: a digest of everybody's names."""
     return hash_pieces(b"members", names)
 
 
@@ -236,10 +221,7 @@ class Encoding:
         return self.unpack(memoryview(blob.data)[_UPLOAD.size :], self.words), found[-1]
 
     def read_total(self, total: Words, contributions: int) -> Words:
-        """Return the words of the values in a total without masks.
-
-        Masks that did not cancel are noticed: they would not leave the number of contributions.
-        """
+        """Return the words of a total without masks; masks that did not cancel are noticed by its count."""
         if int(total[-1]) & ((1 << self.bits) - 1) != contributions:
             raise ProtectionError(
                 f"masks did not cancel over {contributions} contributions: clients were told different "

@@ -9,10 +9,7 @@ which takes away what error the inner protection made: what is accounted is what
 A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
 and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
 clients introduce.
-
-This is also the example of a protection around another: the settings name the inner one and hand on what it
-promises; each half *has* the inner protection's half, calls it for all that it does not change, and works on
-what goes in and comes out where it does.
+Each half *has* the inner protection's half, and calls it for all that it does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +22,12 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import Mark
 from tacit.core.party import Party
-from tacit.core.promises import Opening, Promises
+from tacit.core.promises import Promises
 from tacit.core.protection import ClientHalf, NoiseUnit
 from tacit.data.schema import Schema
 from tacit.data.table import Column
-from tacit.protections.noised.client import NoisedClient
-from tacit.protections.noised.coordinator import NoisedCoordinator
 from tacit.protections.noised.grid import NoiseSettings, without_columns
+from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,6 @@ class Noised(NoiseSettings):
     def noise_unit(self) -> NoiseUnit:
         """The ``unit``."""
         return self.unit
-
-    @property
-    def opens(self) -> Opening:
-        """Where the inner protection opens totals."""
-        return self.inner_protection.opens
 
     @property
     def services(self) -> tuple[str, ...]:

@@ -99,7 +99,15 @@ class NoiseSettings(Protection):
                 f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
             )
         # Fixed for every other protection; here they follow from the settings.
-        for name in ("restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds"):
+        for name in (
+            "opens",
+            "restarts",
+            "authenticated",
+            "key_fields",
+            "own_fields",
+            "field_names",
+            "field_kinds",
+        ):
             object.__setattr__(self, name, getattr(inner, name))
 
     @cached_property
@@ -126,10 +134,7 @@ class NoiseSettings(Protection):
         return least - self.colluding if self.distributed else 1
 
     def choose_grid(self, layout: Layout, asked: Any, sums: Any, min_clients: int) -> Grid:
-        """Return the finest grid that the inner protection resolves, and the noise on it.
-
-        How many clients were ``asked``, and the ``sums`` of the whole run, may come from another party.
-        """
+        """Return the finest grid that the inner protection resolves, and its noise; counts are checked."""
         for count in (asked, sums):
             if type(count) is not int or count < 1:
                 raise ProtectionError(f"noise for {count!r} clients or sums: it is sized for 1 or more")
@@ -164,10 +169,7 @@ class NoiseSettings(Protection):
         return Grid(unit, variance, cut, Layout(*fields))
 
     def longest(self, layout: Layout) -> float:
-        """Return the longest norm of what one row, or one client, brings to a sum.
-
-        A client's mean over rows of a known norm is no longer than that.
-        """
+        """Return the longest norm of what one row, or one client as a mean of rows, brings to a sum."""
         if self.unit == "client":
             return self.clip if layout.row_norm is None else min(self.clip, layout.row_norm)
         if layout.row_norm is None:
@@ -192,10 +194,7 @@ class NoiseSettings(Protection):
         return sqrt(grid.variance * (contributions if self.distributed else 1)) * grid.unit
 
     def find_unfit(self, contribution: str, layout: Layout) -> str | None:
-        """Return why a contribution cannot have noise: part of it travels beside the sum, or bears none.
-
-        Nor can it if single rows are to be hidden, and nobody knows how much one brings.
-        """
+        """Return why a contribution cannot have noise: part of it travels beside the sum, or bears none."""
         if layout.clear:
             names = ", ".join(f"'{found.name}'" for found in layout.clear)
             return (

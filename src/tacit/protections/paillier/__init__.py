@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tacit.core.errors import ConfigError
 from tacit.core.fields import INTEGER, ROWS, Kind
@@ -22,12 +22,10 @@ from tacit.core.protection import Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import make_keys
-from tacit.protections.keys.key_server import KEY_SERVER, KeyServer
-from tacit.protections.keys.leader import LEADER
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
-from tacit.protections.paillier.client import PaillierClient
-from tacit.protections.paillier.coordinator import PaillierCoordinator
+from tacit.protections.paillier.halves import PaillierClient, PaillierCoordinator
+from tacit.protections.paillier.holders import KEY_SERVER, LEADER, KeyServer
 
 KEY_BITS = (2048, 3072, 4096)
 
@@ -125,10 +123,10 @@ class Paillier(Protection):
         """The terms of the key that clients share, where they hold it."""
         return KeyTerms(self.name, self.generate, lifetime=int(self.holder == "in-turn"))
 
-    def generate(self, key_request: Mapping[str, Any]) -> tuple[Secret, Mapping[str, bytes]]:
+    def generate(self) -> tuple[Secret, bytes]:
         """Make a key pair."""
         private = make_keys(self.key_bits, randomness=self.randomness)
-        return private.to_secret(), {"public": private.public.to_bytes()}
+        return private.to_secret(), private.public.to_bytes()
 
     def code(self, layout: Layout, summands: int) -> FixedPoint:
         """Return how vectors become integers, with room for the sum of that many."""

@@ -36,12 +36,18 @@ from tacit.core.promises import Promises
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal
 from tacit.protections.keys.authenticated import manifest_digest_of
-from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, partial_place, recover_total
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    partial_place,
+    recover_total,
+    words_to_bytes,
+)
 from tacit.protections.secret_sharing.votes import VoteElection, VotingVoter
 
 VOTES = (
@@ -135,7 +141,7 @@ class CommitteeCoordinator(ShareRelay):
         super().__init__(settings, link)
         self.election = Election(link, settings.members, settings.draws)
         if settings.published:
-            directory = self.channels.directory
+            directory = self.directory
             self.election = VoteElection(link, settings.members, settings.draws, directory)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
@@ -213,7 +219,7 @@ class CommitteeClient(ShareHolder):
         """Return who holds shares: the committee that this party itself found to be elected."""
         (members, draw), own = self.voter.find_committee(fields), self.party.id
         number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
-        if not members or lap != draw or tuple(encoding.names_from_bytes(fields["holders"])) != members:
+        if not members or lap != draw or tuple(names_from_bytes(fields["holders"])) != members:
             raise ProtectionError(f"{own} was told of a committee that it did not find elected")
         if (number, lap) <= self.party.state.get("released", (0, 0)):
             raise OpeningError(f"{own} told its partial sum of sum {number} already")
@@ -232,6 +238,6 @@ class CommitteeClient(ShareHolder):
         words = (len(total["partials"].data) // len(members) - OVERHEAD) // 8
         points, rows = self.read_partials(total, words, len(members))
         integers, tag = recover_total("additive", points, rows, len(members))
-        raw = encoding.words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
+        raw = words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
         where = partial_place(manifest_digest_of(self.party), total, 0)
         return Message(partial=Blob("sealed", seal(self.key.newest(), raw, where)))

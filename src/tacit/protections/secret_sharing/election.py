@@ -22,7 +22,6 @@ than 1,000 clients those 1,000 vote and stand for election whose names hash lowe
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from math import floor
 from typing import Any
 
@@ -38,21 +37,13 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import SIGNATURE, checked_key, sign_key
+from tacit.crypto.channel import SIGNATURE, checked_key, hash_pieces, sign_key
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
-from tacit.protections.secret_sharing import encoding
+from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
 
 ELECTORATE = 1_000
 NONCE = 32
-
-
-def hash_pieces(*pieces: bytes) -> bytes:
-    """Hash byte strings, each with its length, so that none run together."""
-    digest = sha256()
-    for piece in pieces:
-        digest.update(len(piece).to_bytes(8, "little") + piece)
-    return digest.digest()
 
 
 def commitment(run: str, owner: str, nonce: bytes) -> bytes:
@@ -66,11 +57,7 @@ def rank(run: str, name: str) -> bytes:
 
 
 def choose_voters(names: Iterable[str], run: str, limit: int) -> list[str]:
-    """Return the clients that vote and may be elected, sorted by name.
-
-    >>> choose_voters(["bob", "ann"], "run", 2), len(choose_voters(map(str, range(2000)), "run", 1000))
-    (['ann', 'bob'], 1000)
-    """
+    """Return the clients that vote and may be elected, sorted by name."""
     found = sorted(names)
     return found if len(found) <= limit else sorted(sorted(found, key=lambda name: rank(run, name))[:limit])
 
@@ -81,11 +68,7 @@ def draw_seed(run: str, draw: int, nonces: Iterable[bytes]) -> bytes:
 
 
 def draw_members(seed: bytes, names: Iterable[str], members: int) -> tuple[str, ...]:
-    """Draw a committee: every set of members is as likely as any other.
-
-    >>> draw_members(bytes(32), ["ann", "bob", "eve", "joe"], 2)
-    ('eve', 'bob')
-    """
+    """Draw a committee: every set of members is as likely as any other."""
     return tuple(sorted(names, key=lambda name: hash_pieces(seed, name.encode()))[:members])
 
 
@@ -132,8 +115,8 @@ class Election:
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
         """Let clients reveal, and return the numbers of those that did, and committed to the next."""
-        signed = encoding.stack_rows(self.commitments, names)
-        ballot = {"draw": self.draw, "names": encoding.names_to_bytes(names), "commitments": signed}
+        signed = stack_rows(self.commitments, names)
+        ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
         nonces = {}
         for party, reply in ask(Voter.reveal, ballot, parties=names):
             nonce, following = reply.get("nonce"), reply.get("commitment")
@@ -141,9 +124,7 @@ class Election:
                 with suppress(ProtectionError):
                     self.welcome(party, {"commitment": following.data})
                     nonces[party] = nonce.data
-        self.evidence = (
-            {**ballot, "nonces": encoding.stack_rows(nonces, names)} if len(nonces) == len(names) else {}
-        )
+        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if len(nonces) == len(names) else {}
         return nonces
 
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -232,7 +213,7 @@ class Voter:
         if "nonces" in fields:
             self._accept(fields)
         state = self._party.state
-        return tuple(encoding.names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
+        return tuple(names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
 
     def _accept(self, evidence: Mapping[str, Any]) -> None:
         """Draw the committee again from what was revealed, and check that one's own number is in it."""
@@ -263,12 +244,12 @@ class Voter:
 
     def keep_committee(self, members: Sequence[str], draw: int) -> None:
         """Keep who was elected, and in which draw."""
-        self._party.state.update({"committee": encoding.names_to_bytes(members), "elected": draw})
+        self._party.state.update({"committee": names_to_bytes(members), "elected": draw})
 
 
 def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:
     """Return number of the draw, voters and signed commitments, a row for each of them."""
-    names, signed = encoding.names_from_bytes(fields["names"]), fields["commitments"]
+    names, signed = names_from_bytes(fields["names"]), fields["commitments"]
     if not isinstance(signed, np.ndarray) or signed.dtype != np.uint8 or signed.shape[:-1] != (len(names),):
         raise MessageError(f"a ballot of {len(names)} names without as many commitments")
     return read_integer(fields, "draw", 1), names, signed
@@ -276,4 +257,4 @@ def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.
 
 def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
     """Return the digest of the list of commitments that a client saw before it revealed."""
-    return hash_pieces(draw.to_bytes(8, "little"), encoding.names_to_bytes(names), signed.tobytes())
+    return hash_pieces(draw.to_bytes(8, "little"), names_to_bytes(names), signed.tobytes())

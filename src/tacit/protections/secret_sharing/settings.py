@@ -56,7 +56,7 @@ class SecretSharing(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key under which partial sums go to all clients, where totals open there."""
-        return KeyTerms(self.name, lambda request: (Secret(os.urandom(32)), {"public": b""}))
+        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""))
 
     @property
     def announces(self) -> bool:

@@ -20,10 +20,16 @@ from tacit.core.protection import Vector
 from tacit.core.values import Blob
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator
 from tacit.protections.keys.key_relay import KeyRelay
-from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound, recover_total
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_to_bytes,
+    recover_total,
+    stack_rows,
+    words_from_bytes,
+)
 
 
 class PartialSums(NamedTuple):
@@ -40,14 +46,12 @@ class ShareRelay(AuthenticatedCoordinator):
 
     def __init__(self, settings: SecretSharing, link: Link) -> None:
         super().__init__(link)
-        self.key_relay = KeyRelay(settings.terms, link, self.channels)
+        self.key_relay = KeyRelay(settings.terms, link, self.directory)
         self._settings = settings
 
     def ticket_fields(self, party: str) -> Mapping[str, Any]:
         """Return what a party has to be told before it deals or holds."""
         return {}
-
-    # -- the clients' key ----------------------------------------------------------------------------
 
     def prepare(self, sums: int) -> None:
         """Give all clients their key, where totals open there; who misses it takes no part."""
@@ -55,7 +59,7 @@ class ShareRelay(AuthenticatedCoordinator):
             name = self._settings.name
             raise ProtectionError(f"{name} protects nothing with a single client: have at least two")
         if self._settings.opens == "clients":
-            self.key_relay.prepare({})
+            self.key_relay.prepare()
             taken = self._hand_out(self.link.parties)
             self.link.keep_only([self.key_relay.current_key.maker, *taken])
 
@@ -75,8 +79,6 @@ class ShareRelay(AuthenticatedCoordinator):
         for name in taken:
             self.key_relay.mark_delivered(name)
         return taken
-
-    # -- a sum ---------------------------------------------------------------------------------------
 
     def form(self, pending: PendingSum, share_round: ShareRound, gone: set[str]) -> PartialSums | None:
         """Let clients deal and holders add, as many clients at a time as fit.
@@ -112,8 +114,8 @@ class ShareRelay(AuthenticatedCoordinator):
         """Let clients deal, and return sealed shares by dealer and holder."""
         holders = share_round.holders
         common: dict[str, Any] = {
-            "holders": encoding.names_to_bytes(holders),
-            "exchanges": encoding.stack_rows(self.channels.directory, holders),
+            "holders": names_to_bytes(holders),
+            "exchanges": stack_rows(self.directory, holders),
             "lap": share_round.lap,
             "summands": len(pending.parties),
         }
@@ -146,10 +148,10 @@ class ShareRelay(AuthenticatedCoordinator):
                 self.link.record_relay(dealer, holder, len(piece))
             jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.ticket_fields(holder)}
         dealers = tuple(mail)
-        holding = encoding.names_to_bytes(share_round.holders)
+        holding = names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
-        exchanges = encoding.stack_rows(self.channels.directory, dealers)
-        common |= {"dealers": encoding.names_to_bytes(dealers), "exchanges": exchanges, "last": last}
+        exchanges = stack_rows(self.directory, dealers)
+        common |= {"dealers": names_to_bytes(dealers), "exchanges": exchanges, "last": last}
         return dict(pending.ask(ShareHolder.hold, common, jobs))
 
     def _read_partials(
@@ -170,7 +172,7 @@ class ShareRelay(AuthenticatedCoordinator):
         points = [share_round.holders.index(name) + 1 for name in formed.by_holder]
         raws, summands = list(formed.by_holder.values()), len(pending.parties)
         if self._settings.opens == "coordinator":
-            rows = [encoding.words_from_bytes(raw) for raw in raws]
+            rows = [words_from_bytes(raw) for raw in raws]
             integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
         receivers = share_round.holders if self._settings.announces else pending.parties

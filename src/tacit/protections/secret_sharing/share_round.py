@@ -14,14 +14,14 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.message import Message
 from tacit.core.secret import Secret
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
 from tacit.crypto.masking import SEED, add_masks, expand, new_seed
-from tacit.crypto.sharing import Share, add_shares, recover_vector, share_vector
-from tacit.protections.secret_sharing import encoding
+from tacit.crypto.sharing import add_shares, recover, share_rows
 
 Scheme = Literal["additive", "shamir"]
 OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
@@ -52,7 +52,7 @@ class ShareRound:
     @cached_property
     def digest(self) -> str:
         """What all shares of this round are bound to."""
-        holders = encoding.names_to_bytes(self.holders)
+        holders = names_to_bytes(self.holders)
         return Message(sum=self.number, lap=self.lap, threshold=self.threshold, holders=holders).digest()
 
     def share_place(self, run: str, dealer: str, holder: str) -> bytes:
@@ -62,7 +62,7 @@ class ShareRound:
     def sum_terms(self, dealers: Iterable[str]) -> dict[str, Any]:
         """Return what all partial sums over these dealers are bound to."""
         names = sorted(dealers)
-        digest = hashlib.sha256(self.digest.encode() + encoding.names_to_bytes(names)).hexdigest()
+        digest = hashlib.sha256(self.digest.encode() + names_to_bytes(names)).hexdigest()
         counts = {"contributions": len(names), "threshold": self.threshold, "holders": len(self.holders)}
         return {"number": self.number, "mark": digest, **counts}
 
@@ -78,24 +78,23 @@ class ShareRound:
         """Cut a vector and its tag into shares, in the order of the holders."""
         if self.scheme == "shamir":
             words = np.append(to_field(integers), np.uint64(tag))
-            shares = share_vector(words, len(self.holders), self.threshold)
-            return [encoding.words_to_bytes(share.values) for share in shares]
+            return [words_to_bytes(row) for row in share_rows(words, len(self.holders), self.threshold)]
         masks = [(new_seed(), -1) for _ in self.holders[1:]]
         rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(0))
         rest[-1] = (tag + add_masks(rest[:-1], masks)) % PRIME
         pieces = [seed.reveal() for seed, _ in masks]
-        pieces.insert(self.full_share_index(dealer), encoding.words_to_bytes(rest))
+        pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
         return pieces
 
     def add(self, holder: int, running: Ring, dealers: Sequence[str], pieces: Iterable[bytes]) -> Ring:
         """Add the shares of these dealers, at the holder of that index, to a running sum."""
         if self.scheme == "shamir":
-            rows = [running, *(encoding.words_from_bytes(piece) for piece in pieces)]
-            return add_shares([Share(holder + 1, row) for row in rows]).values
+            rows = [running, *(words_from_bytes(piece) for piece in pieces)]
+            return add_shares(rows)
         values, tag = running[:-1], int(running[-1])
         for dealer, piece in zip(dealers, pieces, strict=True):
             if self.full_share_index(dealer) == holder:
-                words = encoding.words_from_bytes(piece)
+                words = words_from_bytes(piece)
                 values += words[:-1]
                 tag += int(words[-1])
             else:
@@ -107,34 +106,52 @@ class ShareRound:
 def recover_total(
     scheme: Scheme, points: Sequence[int], rows: Sequence[Ring], threshold: int
 ) -> tuple[Integers, int]:
-    """Put partial sums together, and return the total and its tag.
-
-    More of Shamir's than the ``threshold`` are refused if they do not fit together.
-    """
+    """Return the total of partial sums and its tag; Shamir's beyond the threshold must fit."""
     if scheme == "additive":
         total: Ring = np.stack(rows).sum(axis=0, dtype=np.uint64)
         return total[:-1].view(np.int64), sum(int(row[-1]) for row in rows) % PRIME
-    shares = [Share(point, row) for point, row in zip(points, rows, strict=True)]
-    _check_fit(shares, threshold)
-    words = recover_vector(shares[:threshold], threshold)
+    _check_fit(points, rows, threshold)
+    words = recover(rows[:threshold], points[:threshold], threshold)
     return from_field(words[:-1]), int(words[-1])
 
 
-def _check_fit(shares: Sequence[Share], threshold: int) -> None:
-    """Check that all shares lie on one polynomial, for all values at once by a random combination of them.
-
-    A holder that added wrongly stays unnoticed once in 2^61 times, if a share beyond the threshold is there.
-    """
-    weights = expand(new_seed(), len(shares[0].values)) >> _3
-    combined = []
-    for share in shares:
-        products = multiply(share.values, weights)
+def _check_fit(points: Sequence[int], rows: Sequence[Ring], threshold: int) -> None:
+    """Check by a random combination of all values that shares lie on one polynomial: sure but for 2^-61."""
+    weights, combined = expand(new_seed(), len(rows[0])) >> _3, []
+    for row in rows:
+        products = multiply(row, weights)
         value = (int((products >> _32).sum()) << 32) + int((products & _LOW32).sum())
-        combined.append(Share(share.point, np.array([value % PRIME], np.uint64)))
-    recover_vector(combined, threshold)
+        combined.append(np.array([value % PRIME], np.uint64))
+    recover(combined, points, threshold)
 
 
 def partial_place(run: str, terms: Mapping[str, Any], point: int) -> bytes:
     """Return where a sealed partial sum belongs."""
     told = f"{terms['contributions']} dealt, {terms['threshold']} of {terms['holders']} open, {terms['mark']}"
     return place(run, terms["number"], f"partial sum: {told}", str(point), "clients")
+
+
+def words_to_bytes(values: Ring) -> bytes:
+    """Return words as bytes, the same on every machine."""
+    return values.astype("<u8", copy=False).tobytes()
+
+
+def words_from_bytes(raw: bytes) -> Ring:
+    """Read what :func:`words_to_bytes` returned."""
+    return np.frombuffer(raw, "<u8").astype(np.uint64)
+
+
+def names_to_bytes(names: Iterable[str]) -> bytes:
+    """Return names as bytes: thousands of them fit no message's header."""
+    return "\n".join(names).encode()
+
+
+def names_from_bytes(raw: bytes) -> list[str]:
+    """Read what :func:`names_to_bytes` returned."""
+    return raw.decode().split("\n") if raw else []
+
+
+def stack_rows(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
+    """Return what these parties have signed, one a row."""
+    raw = b"".join(signed[name] for name in names)
+    return np.frombuffer(raw, np.uint8).reshape(len(names), len(raw) // max(len(names), 1))

@@ -29,11 +29,10 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
-from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,7 @@ class Shares(SecretSharing):
         )
 
     def min_holders(self, holders: int) -> int:
-        """Return how many of these clients open a total.
-
-        >>> [Shares().min_holders(n) for n in (2, 3, 4, 100)], Shares(scheme="additive").min_holders(4)
-        ([2, 2, 3, 51], 4)
-        """
+        """Return how many of these clients open a total."""
         if self.scheme == "additive":
             return holders
         return min(holders, floor(holders * self.threshold + 1e-9) + 1)
@@ -130,7 +125,7 @@ class SharesClient(ShareHolder):
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: all clients of the sum; their number says how many of them open it."""
-        own, holders = self.party.id, tuple(encoding.names_from_bytes(fields["holders"]))
+        own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
         if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):

@@ -27,9 +27,16 @@ from tacit.crypto.field import Integers
 from tacit.crypto.masking import SEED
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
-from tacit.protections.secret_sharing import encoding
 from tacit.protections.secret_sharing.election import Election, Voter
-from tacit.protections.secret_sharing.share_round import OVERHEAD, ShareRound
+from tacit.protections.secret_sharing.share_round import (
+    OVERHEAD,
+    ShareRound,
+    names_from_bytes,
+    names_to_bytes,
+    stack_rows,
+    words_from_bytes,
+    words_to_bytes,
+)
 
 TALLY = "tally"  # purpose of a signature
 
@@ -44,7 +51,7 @@ def read_tally(signed: bytes, pinned: bytes, name: str, run: str, share_round: S
     told, digest = checked_key(signed, pinned, TALLY, name, run), share_round.digest.encode()
     if not told.startswith(digest) or len(told) != len(digest) + 8 * (len(share_round.holders) + 1):
         raise ProtectionError(f"{name} has added up the votes of another election")
-    return encoding.words_from_bytes(told[len(digest) :])[:-1]
+    return words_from_bytes(told[len(digest) :])[:-1]
 
 
 def cast_votes(own: str, names: Sequence[str]) -> Integers:
@@ -54,11 +61,7 @@ def cast_votes(own: str, names: Sequence[str]) -> Integers:
 
 
 def most_votes(tallies: Sequence[Any], names: Sequence[str], members: int) -> tuple[str, ...]:
-    """Return who has the most votes, by the sums that all voters have told.
-
-    >>> most_votes([np.array([1, 9, 5], "u8"), np.array([3, 0, 1], "u8")], ["ann", "bob", "eve"], 2)
-    ('bob', 'eve')
-    """
+    """Return who has the most votes, by the sums that all voters have told."""
     votes = np.sum(tallies, axis=0, dtype=np.uint64)
     return tuple(
         name for _, name in sorted(zip((-votes.astype(object)).tolist(), names, strict=True))[:members]
@@ -77,8 +80,8 @@ class VoteElection(Election):
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
         """Let clients vote and add up, and return the signed sums of those that did."""
-        ballot = {"draw": self.draw, "names": encoding.names_to_bytes(names)}
-        ballot["exchanges"] = encoding.stack_rows(self._directory, names)
+        ballot = {"draw": self.draw, "names": names_to_bytes(names)}
+        ballot["exchanges"] = stack_rows(self._directory, names)
         size, votes, found = SEED + OVERHEAD, dict[str, bytes](), dict[str, bytes]()
         for party, reply in ask(VotingVoter.vote, ballot, parties=names):
             blob = reply.get("votes")
@@ -109,8 +112,8 @@ class VoteElection(Election):
         rows = [read_tally(found[name], self._link.pinned(name), name, run, share_round) for name in names]
         self.evidence = {
             "draw": self.draw,
-            "names": encoding.names_to_bytes(names),
-            "tallies": encoding.stack_rows(found, names),
+            "names": names_to_bytes(names),
+            "tallies": stack_rows(found, names),
         }
         for name in names:
             for other in names:
@@ -133,7 +136,7 @@ class VotingVoter(Voter):
         return b""
 
     def _read(self, message: Mapping[str, Any]) -> ShareRound:
-        names = encoding.names_from_bytes(message["names"])
+        names = names_from_bytes(message["names"])
         if names != sorted(set(names)):
             raise ProtectionError("the list of voters is not sorted, or names a client twice")
         self._check_electorate(names)
@@ -177,7 +180,7 @@ class VotingVoter(Voter):
                 pieces.append(unseal(key, raw[:size], share_round.share_place(run, name, party.id)))
                 raw = raw[size:]
         index, zeros = share_round.holders.index(party.id), np.zeros(len(pieces) + 1, np.uint64)
-        added = encoding.words_to_bytes(share_round.add(index, zeros, share_round.holders, pieces))
+        added = words_to_bytes(share_round.add(index, zeros, share_round.holders, pieces))
         party.vault.pop("votes")
         told = share_round.digest.encode() + added
         return Message({TALLY: Blob("public", sign_key(party.identity, TALLY, party.id, run, told))})

@@ -1,14 +1,18 @@
-"""A leader: one client, drawn by all, that alone holds the key and opens totals.
+"""Who holds the key of Paillier sums beside the clients: a key server, or a leader.
 
-It is drawn as a committee of one is (:mod:`tacit.protections.secret_sharing.election`), by numbers to which
-all committed before any was shown, and every client finds out by itself who was drawn. The leader makes a
-key pair and signs its public half; the others encrypt for it. It applies totals by itself, and tells what a
-method lets others know of the result (``release``).
+The key server is a party without rows that opens totals for the coordinator. The leader is one client, drawn
+as a committee of one is (:mod:`tacit.protections.secret_sharing.election`), by numbers to which all committed
+before any was shown, and every client finds out by itself who was drawn. Either makes a key pair and signs
+its public half; the others encrypt for it. A leader applies totals by itself, and tells what a method lets
+others know of the result (``release``).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tacit.core.client import check_opening
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.events import Noted
 from tacit.core.link import Link
@@ -19,10 +23,15 @@ from tacit.core.promises import Promises
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import sign_key
-from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.crypto.paillier import PrivateKey, read_header
+from tacit.protections.keys.authenticated import AuthenticatedClient, cipher_of, manifest_digest_of
 from tacit.protections.secret_sharing.election import Election, Voter
 
-DRAWS = 3  # again if somebody withholds its number
+if TYPE_CHECKING:
+    from tacit.protections.paillier import Paillier
+
+KEY_SERVER = "key-server"
+DRAWS = 3  # of a leader: again if somebody withholds its number
 KEY = "leader"  # of the secret key in the vault of who leads
 PURPOSE = "leader key"  # of a signature
 
@@ -46,6 +55,34 @@ LEADER = Promises(
 )
 
 
+def publish(party: Party, purpose: str, public: bytes) -> Message:
+    """Return the public half of a key, signed by its maker."""
+    signed = sign_key(party.identity, purpose, party.id, manifest_digest_of(party), public)
+    return Message(public=Blob("public", signed))
+
+
+class KeyServer(AuthenticatedClient):
+    """A party without rows that holds the secret key."""
+
+    def __init__(self, settings: Paillier, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+
+    @step
+    def serve_key(self, message: Message) -> Message:
+        """Make the key and publish its signed public half."""
+        self.party.vault["paillier"], public = self._settings.generate()
+        return publish(self.party, "paillier", public)
+
+    @step(replies="aggregate")
+    def open_total(self, message: Message) -> Message:
+        """Open a total over enough contributions, and hand it to the coordinator."""
+        blob = cipher_of(message)
+        private = PrivateKey.from_secret(self.party.vault["paillier"])
+        check_opening(self.party, self._settings, read_header(private.public, blob).summands)
+        return Message(integers=private.decrypt(blob))
+
+
 def elect_leader(link: Link, election: Election) -> str:
     """Have a leader drawn; who withholds its number takes no further part."""
     link.keep_only(election.elect(link.ask, link.parties))
@@ -57,20 +94,20 @@ def elect_leader(link: Link, election: Election) -> str:
 class Leadership:
     """A client's part: it draws, finds who leads, and makes the key if it is the one."""
 
-    def __init__(self, party: Party, generate: Callable[..., tuple[Secret, Mapping[str, bytes]]]) -> None:
+    def __init__(self, party: Party, generate: Callable[[], tuple[Secret, bytes]]) -> None:
         self._party, self._generate = party, generate
         self.voter = Voter(party, 1, DRAWS)
 
     @step
     def lead(self, message: Message) -> Message:
         """Make the key, if this client finds itself drawn, and publish its signed public half."""
-        own, run = self._party, manifest_digest_of(self._party)
+        own = self._party
         if own.id != self.find_leader(message):
             raise ProtectionError(f"{own.id} was asked to lead, and was not drawn")
         if KEY in own.vault:
             raise ProtectionError(f"{own.id} leads already, and makes one key")
-        own.vault[KEY], made = self._generate(message)
-        return Message(public=Blob("public", sign_key(own.identity, PURPOSE, own.id, run, made["public"])))
+        own.vault[KEY], public = self._generate()
+        return publish(own, PURPOSE, public)
 
     def find_leader(self, fields: Mapping[str, Any]) -> str:
         """Return the client that this one found drawn, by the numbers of all."""

@@ -1,18 +1,37 @@
-"""What noise does at the coordinator: it keeps the budget, and adds central noise to opened totals."""
+"""What noise does on both sides: a coordinator keeps the budget, clients clip; either adds noise."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from tacit.core.client import agreed_minimum
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Layout
 from tacit.core.link import Link
+from tacit.core.message import Message
+from tacit.core.party import Charge, Party
 from tacit.core.pending_sum import PendingSum
-from tacit.core.protection import CoordinatorHalf, Vector
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Vector
 from tacit.crypto.accounting import Accountant, Release
+from tacit.crypto.noise import clip_l2, discrete_gaussian
 from tacit.protections.noised.grid import ASKED, SUMS, NoiseSettings, overspent
+
+Half = TypeVar("Half", bound=type)
+
+
+def hands_on(*names: str) -> Callable[[Half], Half]:
+    """Let a half hand these calls on to the inner protection's: noise changes nothing about them."""
+
+    def decorate(half: Half) -> Half:
+        for name in names:
+            setattr(half, name, lambda self, *given, name=name: getattr(self.inner, name)(*given))
+        return half
+
+    return decorate
 
 
 @dataclass
@@ -44,6 +63,7 @@ class Budget:
         self.accountant.add(Release(self.multiplier, "discrete"), rounds=sums)
 
 
+@hands_on("greet", "welcome", "admit", "discard_unused_keys")
 class NoisedCoordinator(CoordinatorHalf):
     """Keeps the budget of the run; the inner protection forms the sums."""
 
@@ -52,22 +72,6 @@ class NoisedCoordinator(CoordinatorHalf):
         self._settings = settings
         self.inner = settings.inner_protection.at_coordinator(link)
         self.budget: Budget | None = None
-
-    def greet(self) -> Mapping[str, Any]:
-        """Return the greeting of the inner protection; noise adds nothing to it."""
-        return self.inner.greet()
-
-    def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Let the inner protection check what came with a party's introduction."""
-        self.inner.welcome(party, fields)
-
-    def admit(self, names: Sequence[str]) -> None:
-        """Let the inner protection give parties that come later their keys."""
-        self.inner.admit(names)
-
-    def discard_unused_keys(self) -> None:
-        """Let the inner protection forget what it prepared for sums that never came."""
-        self.inner.discard_unused_keys()
 
     def prepare(self, sums: int) -> None:
         """Size the noise so that this many sums, or parts of the budget, cost the whole of it."""
@@ -147,3 +151,68 @@ class NoisedCoordinator(CoordinatorHalf):
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
         """Return the standard deviation of the noise in each value."""
         return self._settings.measure_noise(total, layout, contributions, self.link.manifest.min_clients)
+
+
+@hands_on("introduce", "receive", "conceal", "discard_unused_keys", "find_step")
+class NoisedClient(ClientHalf):
+    """Clips, counts sums, and adds its part of the noise; the inner protection hides the rest."""
+
+    def __init__(self, settings: NoiseSettings, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+        self.inner = settings.inner_protection.at_client(party)
+
+    def carry_over(self, earlier: Party) -> None:
+        """Go on counting; numbers of sums begin anew."""
+        self.inner.carry_over(earlier)
+        if "noised" in earlier.state:
+            announced, used, _ = earlier.state["noised"]
+            own = self.party.state.get("noised", (0, 0, 0))[1]
+            self.party.state["noised"] = (announced, max(used, own), 0)
+
+    def check_layout(self, contribution: str, layout: Layout) -> None:
+        """Refuse what cannot have noise."""
+        if reason := self._settings.find_unfit(contribution, layout):
+            raise ProtectionError(reason)
+
+    def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
+        """Clip, round to the grid, add this party's part of the noise, and protect that."""
+        settings = self._settings
+        self.check_layout("contribution", layout)
+        asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
+        grid = settings.choose_grid(layout, asked, sums, min_clients)
+        integers = self._count_sum(ticket["sum"], ticket[SUMS], layout.parts)
+        if integers is None:
+            if settings.unit == "client":
+                # Of rows that have a norm each, the mean: how many rows there are must not decide.
+                rows = 1 if layout.row_norm is None else max(1, self.party.data.rows)
+                vector = clip_l2(vector / rows, settings.longest(layout))
+            integers = np.rint(vector / grid.unit)
+            if settings.distributed:
+                integers += np.clip(discrete_gaussian(grid.variance, vector.size), -grid.cut, grid.cut)
+                self.party.state["noised_vector"] = integers
+        return self.inner.protect(ticket, integers * grid.unit, grid.layout)
+
+    def _count_sum(self, number: int, sums: int, parts: int) -> Vector | None:
+        """Count a sum's parts of the budget; of one that starts again, return what was sent before."""
+        announced, used, last = self.party.state.get("noised", (sums, 0, 0))
+        if sums != announced:
+            raise ProtectionError(f"noise for {sums} sums, {self.party.id} was told {announced} at first")
+        if number == last:
+            sent: Vector | None = self.party.state.get("noised_vector")
+            return sent
+        if number < last or used + parts > announced:
+            raise ProtectionError(overspent(f"{self.party.id} took part in {used} sums", announced))
+        if self._settings.distributed:
+            multiplier, delta = self._settings.multiplier(announced), self._settings.accounted_delta
+            self.party.charge(Charge(self._settings.unit, multiplier, 1.0, delta, parts, announced))
+        self.party.state["noised"] = (announced, used + parts, number)
+        return None
+
+    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
+        """Open, and round to the grid."""
+        return self._settings.open_total(self.inner, total, layout, agreed_minimum(self.party))
+
+    def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
+        """Return the standard deviation of the noise in each value."""
+        return self._settings.measure_noise(total, layout, contributions, agreed_minimum(self.party))
