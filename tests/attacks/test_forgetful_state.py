@@ -294,8 +294,10 @@ class TestCheckpoint:
                 pass
         assert silent
 
-    def test_one_of_an_earlier_release_is_refused(self, path):
-        path.write_bytes(Message(a=1).encode())
+    @pytest.mark.parametrize("start", [b"", b"tacit checkpoint 2\n"])
+    def test_one_of_an_earlier_release_is_refused(self, path, start):
+        """Its record of opened totals is of another form, and would be taken for an empty one."""
+        path.write_bytes(start + Message(a=1).encode())
         with pytest.raises(ConfigError, match="an earlier release wrote it: start the run again"):
             read_checkpoint(str(path.parent))
 

@@ -49,6 +49,7 @@ def test_what_is_not_here_is_described_by_the_catalogue() -> None:
 def test_synthetic_sets_say_so() -> None:
     facts = describe("synthetic-higgs-x4")
     assert facts["synthetic"] and facts["rows"] == 44_000_000
+    assert (facts["categorical"], facts["missing"], facts["groups"]) == ([], 0, {})
     assert "SYNTHETIC" in facts["caution"] and "SYNTHETIC" in facts["title"]
 
 

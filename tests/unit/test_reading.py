@@ -504,14 +504,25 @@ def test_labels_beyond_what_floats_tell_apart_do_not_become_others(file: Any) ->
 class TestSheetsThatAreNearlyEmpty:
     """What reads Excel files makes room for every cell up to the last row and column: 17 thousand million."""
 
-    def sheet(self, folder, body, part="xl/worksheets/sheet1.xml"):
+    def sheet(self, folder, body, called="sheet1.xml", more=""):
         book = openpyxl.Workbook()
         book.active.append(["a", "b"])
         book.save(folder / "plain.xlsx")
         with zipfile.ZipFile(folder / "plain.xlsx") as plain, zipfile.ZipFile(folder / "a.xlsx", "w") as new:
             for name in plain.namelist():
                 kept = f"<worksheet><sheetData>{body}</sheetData></worksheet>".encode()
-                new.writestr(name, kept if name == part else plain.read(name))
+                held = kept if name.endswith("sheet1.xml") else plain.read(name)
+                new.writestr(
+                    *(
+                        word.replace(*pair)
+                        for word, pair in (
+                            (name, ("sheet1.xml", called)),
+                            (held, (b"sheet1.xml", called.encode())),
+                        )
+                    )
+                )
+            if more:
+                new.writestr("xl/calcChain.xml", more)
         return folder / "a.xlsx"
 
     @pytest.mark.parametrize(
@@ -520,6 +531,8 @@ class TestSheetsThatAreNearlyEmpty:
             '<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD1048576"><v>1</v></c></row>',
             "<row><c s=\"a > b\" r='xfd1048576'><v>1</v></c></row>",
             '<row r="1000000"><x:c\n r = "A1000000"><v>1</v></x:c></row><row r="1"><c r="ZZ1"/></row>',
+            "<row/>" * 2_000 + "<row>" + "<c/>" * 16_000 + "<c><v>1</v></c></row>",
+            '<row r="1"><c r="ALL1"/></row><row r="12345678"><c r="A12345678"><v>1</v></c></row>',
         ],
     )
     def test_they_are_refused_before_anything_is_allocated(self, tmp_path, body):
@@ -527,6 +540,16 @@ class TestSheetsThatAreNearlyEmpty:
         with pytest.raises(DataError, match=r"a\.xlsx: a sheet reaches to row [\d,]+ .*delete the rows and"):
             load(self.sheet(tmp_path, body))
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # kB
+
+    def test_a_sheet_that_is_called_a_chain_of_formulas_is_one(self, tmp_path):
+        body = '<row r="1"><c r="A1"/></row><row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
+        with pytest.raises(DataError, match="a sheet reaches to row"):
+            load(self.sheet(tmp_path, body, called="calcChain.xml"))
+
+    def test_a_chain_of_formulas_is_none(self, tmp_path):
+        rows = "".join(f'<row><c t="str"><v>{word}</v></c></row>' for word in ("name", 1, 2))
+        chain = '<calcChain><c r="XFD1" i="1"/><c r="A1048576"/></calcChain>'
+        assert self.read_width(self.sheet(tmp_path, rows, more=chain)) == 1
 
     def test_one_value_aside_is_no_reason(self, tmp_path):
         rows = "".join(f'<row><c t="str"><v>{word}</v></c></row>' for word in ("name", 1, 2))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tacit.core import client
-from tacit.core.briefing import write_log
-from tacit.core.errors import DataError, StepError
+from tacit.core.briefing import read_log, write_log
+from tacit.core.errors import DataError, MessageError, StepError
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
 from tacit.core.shared import Shared
@@ -64,3 +64,22 @@ def test_what_a_client_cannot_take_back_is_refused() -> None:
     ann: Any = SimpleNamespace(id="ann", cache={}, state={"position": 3, "before/position": 2})
     with pytest.raises(StepError, match="ann has opened more than the 1 totals"):
         client.replica_at(ann, COMPONENTS, None, Message({}), 1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"\xc0", b"\x91\x01", b"\x91\xa3abc", b"\xdd\xff\xff\xff\xff", b"\x92\xc4\x01a"),
+        # Two bytes for each empty entry, of which each would take a hundred here.
+        b"\xdd" + (1 << 16).to_bytes(4, "big") + b"\xc4\x00" * (1 << 16),
+    ],
+)
+def test_a_log_that_is_none_is_refused(raw):
+    with pytest.raises(MessageError, match="log entries cannot be read"):
+        read_log(Message({"log/first": 1, "log/entries": raw}))
+
+
+def test_a_log_comes_back():
+    entries = [Message(a=1).encode(), Message().encode()]
+    assert read_log(Message(write_log(3, entries))) == [(3, entries[0]), (4, entries[1])]
+    assert read_log(Message(write_log(1, []))) == []

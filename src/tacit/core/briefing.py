@@ -14,6 +14,8 @@ from tacit.core.errors import MessageError
 from tacit.core.fields import read_integer
 from tacit.core.shared import Shared
 
+LEAST = 8  # bytes of an entry, which is a message
+
 
 class Briefing:
     """What the coordinator shares with the parties, and how far each of them is."""
@@ -84,5 +86,7 @@ def read_log(message: Mapping[str, Any]) -> list[tuple[int, bytes]]:
     try:
         entries = msgspec.msgpack.decode(message["log/entries"], type=list[bytes])
     except msgspec.MsgspecError:
-        raise MessageError("log entries cannot be read: this is no genuine message") from None
+        entries = [b""]
+    if len(entries) * LEAST > len(message["log/entries"]):  # millions of empty ones take memory for each
+        raise MessageError("log entries cannot be read: this is no genuine message")
     return list(enumerate(entries, read_integer(message, "log/first", 1)))

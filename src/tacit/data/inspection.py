@@ -51,9 +51,10 @@ def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     facts = {**own, "synthetic": name in synthetic.SHAPES, **facts}
     if entry is None or own["kind"] not in ("synthetic", "downloadable", "absent"):
         return facts | _of_table(load(name_or_path, **choices))
-    facts |= {"task": entry.task, "rows": entry.rows, "features": entry.features, "categorical": None}
+    none: list[str] | None = [] if facts["synthetic"] else None
+    facts |= {"task": entry.task, "rows": entry.rows, "features": entry.features, "categorical": none}
     facts |= {"classes": dict(entry.classes), "targets": list(entry.targets)}
-    return facts | {"groups": dict.fromkeys(entry.groups), "missing": None}
+    return facts | {"groups": dict.fromkeys(entry.groups), "missing": None if none is None else 0}
 
 
 def _of_table(table: Table) -> dict[str, Any]:

@@ -22,8 +22,11 @@ _MISSING = [*(" " * width for width in range(9)), "NA", "N/A", "NaN", "nan", "NU
 _SAMPLE = 1 << 18  # bytes from which the dialect of a CSV file is guessed
 _NUMBER, _FRACTION = re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), re.compile(r"\s*[+-]?\d+[.,]\d+\s*")
 _PARTED = r"[+-]?[1-9]\d{0,2}(\.\d{3})+$"  # 61.000 in a file of a country with decimal commas
-_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]{0,3})(\d{1,7})["']""")  # of a row or cell, by its name
-_EMPTY_CELLS = 5_000_000  # that a sheet may have beside one for each byte: each takes memory
+_TAG = re.compile(  # of a sheet
+    rb"""<(?:[\w.-]+:)?(row|c|sheetData)(?=[\s/>])((?:[^>"']|"[^"]*"|'[^']*')*+)"""
+)
+_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]*)(\d*)["']""")  # of a row or cell, by its name
+_EMPTY_CELLS = 5_000_000  # that a sheet may have beside ten times those that are written: each takes memory
 _COMMA, _POINT = r"[+-]?\d+,\d+([eE][+-]?\d+)?", r"[+-]?\d*\.\d+([eE][+-]?\d+)?"
 
 
@@ -99,20 +102,37 @@ def _check_extent(raw: bytes, name: str) -> None:
     with zipfile.ZipFile(io.BytesIO(raw)) as book:
         if not any(part.startswith("xl/") for part in book.namelist()):
             raise zipfile.BadZipFile("it is of another program")
-        for part in (one for one in book.infolist() if "calcChain" not in one.filename):
-            rows, columns, rest = 0, 0, b""
+        for part in book.namelist():
             with book.open(part) as file:
-                while chunk := file.read(_SAMPLE):
-                    for letters, digits in _PLACE.findall(rest + chunk):
-                        rows = max(rows, int(digits))
-                        columns = max(columns, reduce(lambda n, c: 26 * n + c - 64, letters.upper(), 0))
-                    rest = chunk[-32:]  # a place may go on in the next bytes
-            if rows * columns > _EMPTY_CELLS + part.file_size:
+                rows, columns, written = _extent(file)
+            if rows * columns > _EMPTY_CELLS + 10 * written:
+                extent = f"to row {rows:,} and column {columns:,}, {rows * columns:,} cells"
                 raise DataError(
-                    f"{name}: a sheet reaches to row {rows:,} and column {columns:,}, {rows * columns:,} "
-                    "cells, nearly all of them empty: delete the rows and columns after the last value, or "
+                    f"{name}: a sheet reaches {extent} of which {written:,} are written, and "
+                    f"{_EMPTY_CELLS:,} may be empty: delete the rows and columns after the last value, or "
                     "save it as CSV"
                 )
+
+
+def _extent(file: IO[bytes]) -> tuple[int, int, int]:
+    """Return the last row and column that a sheet names, and how many cells it writes; 0 of another part."""
+    row = column = rows = columns = written = 0
+    rest, is_sheet = b"", False  # such as a chain of formulas, whatever its name: it names cells, too
+    while (chunk := file.read(_SAMPLE)) or rest:
+        # The last tag may go on in the next bytes.
+        whole, last, rest = (rest + chunk).rpartition(b"<") if chunk else (rest, b"", b"")
+        rest = last + rest
+        for tag, attributes in _TAG.findall(whole):
+            letters, digits = found.groups() if (found := _PLACE.search(attributes)) else (b"", b"")
+            if tag == b"row":
+                row, column = int(digits[:19] or row + 1), 0
+            elif tag == b"c":
+                written += 1
+                column = reduce(lambda n, c: 26 * n + c - 64, letters[:9].upper(), 0) or column + 1
+                row = int(digits[:19] or row)
+            is_sheet |= tag == b"sheetData"
+            rows, columns = max(rows, row), max(columns, column)
+    return (rows, columns, written) if is_sheet else (0, 0, 0)
 
 
 def _read_excel(path: Path, sheet: str | None) -> tuple[Any, list[str]]:

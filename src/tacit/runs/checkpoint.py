@@ -26,7 +26,7 @@ from tacit.data.table import Table
 from tacit.runs.folder import CHECKPOINT, OPENED, RESULT, RunFolder
 from tacit.runs.settings import Settings
 
-MARK = b"tacit checkpoint 2\n"  # then the digest of the message, and the message
+MARK = b"tacit checkpoint 3\n"  # then the digest of the message, and the message
 SCORES = ("accuracy", "f1", "loss", "r2", "rmse")
 
 
@@ -119,7 +119,7 @@ def _read(file: Path) -> Message:
     raw = file.read_bytes()
     start = len(MARK) + hashlib.sha256().digest_size
     if raw[: len(MARK)] != MARK:
-        earlier = "an earlier release wrote it" if raw[:3] == b"TCT" else "it is damaged"
+        earlier = "an earlier release wrote it" if raw.startswith((b"TCT", MARK[:-2])) else "it is damaged"
         raise ConfigError(f"{earlier}: start the run again, or go on with the release that began it")
     if hashlib.sha256(raw[start:]).digest() != raw[len(MARK) : start]:
         raise ConfigError("it is damaged, its digest is another: put a copy back, or start the run again")

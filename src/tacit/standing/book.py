@@ -112,7 +112,7 @@ class Book:
             found = {f"{name}": _digest(raw) for name, raw in self._all("SELECT name, value FROM facts")}
             if odd := [name for name in {**last, **found} if last.get(name) != found.get(name)]:
                 raise ValueError(f"'{min(odd)}' is not what was written there last")
-        except ValueError as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             raise ProtectionError(
                 f"{self.path} is not whole: {error}. A file was damaged, lost ({self.path.name}-wal?) or put "
                 f"back from an older copy: put a later copy of all files of {self.path.parent} back, or "
