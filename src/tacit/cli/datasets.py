@@ -108,8 +108,8 @@ def data_fetch(
     quiet: Quiet = False,
 ) -> None:
     """Download a public original, check it and keep it in the user's cache; in a checkout of Tacit."""
-    from tacit.cli.progress import OneBar
     from tacit.checkout import load_file
+    from tacit.cli.progress import OneBar
 
     originals = load_file("reproductions", "_originals")
     with OneBar(quiet) as bar:
