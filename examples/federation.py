@@ -24,6 +24,7 @@ from rich.text import Text
 from tacit.cli.output import brief, make_table
 from tacit.cli.progress import ProgressBars
 from tacit.cli.tables import run_table
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.events import Subscriber
 from tacit.core.exposure import COORDINATOR
 from tacit.deploy.certificates import HOST
@@ -187,6 +188,8 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="empty folder for keys, databases and logs, which stay")
     parser.add_argument("--json", action="store_true", help="print results as one JSON object")
     given = parser.parse_args()
+    if given.home and given.home.exists() and any(given.home.iterdir()):
+        raise ConfigError(f"{given.home} is not empty: give an empty folder, or none")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is stopped
     began, names = time.perf_counter(), ["client-1", "client-2", "client-3"]
     same = {"partition": {"name": "iid", "clients": 3}, "run": {"seed": given.seed, "out": given.out}}
@@ -217,3 +220,6 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+    except TacitError as error:
+        say(Text(f"{type(error).__name__}: {error}"))
+        sys.exit(error.exit_code)

@@ -34,7 +34,11 @@ def list_files(kind: str, name: str = "all") -> list[str]:
 
 def load_file(kind: str, name: str) -> ModuleType:
     """Import a file of a folder as a module of the package that is named as the folder."""
-    package = sys.modules.setdefault(kind, ModuleType(kind))
-    package.__path__ = [str(folder) for folder in folders_of(kind)]
-    hyphened = (folders_of(kind)[0] / f"{name}.py").is_file()
-    return import_module(f"{kind}.{name if hyphened else name.replace('-', '_')}")
+    folders, package = folders_of(kind), sys.modules.setdefault(kind, ModuleType(kind))
+    package.__path__ = [str(folder) for folder in folders]
+    files = (name, name.replace("-", "_"))
+    if not (
+        found := [file for file in files if any((folder / f"{file}.py").is_file() for folder in folders)]
+    ):
+        raise ConfigError(f"{folders[0]} has no {name}.py: run this in a checkout of Tacit")
+    return import_module(f"{kind}.{found[0]}")

@@ -68,6 +68,16 @@ class TestRequests:
         with pytest.raises(ConfigError, match="has the keys of"):
             add_sites(home, requests=[path, other])
 
+    def test_a_site_does_not_become_the_key_server_by_its_name(self, home, tmp_path):
+        asked = request(tmp_path / "own", "key-server")
+        with pytest.raises(ConfigError, match="is of 'key-server': if that is meant"):
+            add_sites(home, requests=[asked])
+        with pytest.raises(ConfigError, match="is of 'key-server': if that is meant"):
+            add_sites(home, ["east"], [asked])
+        assert not Operator(home).roster.services
+        add_sites(home, ["key-server"], [asked])
+        assert read_bundle(home / "bundles/key-server.bundle").keys == {}, "it keeps its own keys"
+
 
 class TestBundles:
     def changed(self, home, tmp_path, site="north", **changes):
@@ -101,6 +111,19 @@ class TestBundles:
         path = self.changed(home, tmp_path, "east", keys={"node": b"another"})
         with pytest.raises(ConfigError, match="brings others"):
             join(path, tmp_path / "own", SiteSettings("site"))
+
+    @pytest.mark.parametrize("more", [{"policy": {}}, {"deep": [[]]}, {"keys": {"site.toml": ""}}])
+    def test_one_that_holds_something_else_is_refused(self, home, tmp_path, more):
+        told = json.loads((home / "bundles/north.bundle").read_bytes())
+        deep = json.dumps({**told, **more}).replace("[[]]", "[" * 100_000 + "]" * 100_000)
+        (tmp_path / "bad").write_text(deep)
+        with pytest.raises(ConfigError, match=r"is no bundle|belongs into no bundle"):
+            read_bundle(tmp_path / "bad")
+
+    def test_a_roster_of_many_brackets_is_none(self, home, tmp_path):
+        path = self.changed(home, tmp_path, roster=b"[" * 100_000)
+        with pytest.raises(ConfigError, match="is no signed roster"):
+            join(path, tmp_path / "north", SiteSettings("site"))
 
     def test_one_that_is_too_large_is_not_read(self, tmp_path):
         with (tmp_path / "bad").open("wb") as file:

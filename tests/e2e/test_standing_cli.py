@@ -28,6 +28,11 @@ def test_a_whole_life_under_encryption(fedheonn, tmp_path):
     assert [receipt["new"] for receipt in said["receipts"]] == [True] * 3
     _, said = fedheonn("add", "state", "--all")
     assert [receipt["new"] for receipt in said["receipts"]].count(False) == 3
+    code, error = fedheonn("weights", "state", "--to", "model.json")
+    assert code == 2 and "has no trees" in error["error"]["text"]
+    assert fedheonn("status", "state")[1]["openings"] == 1, (
+        "the scale's: it is refused before the model's opens"
+    )
     code, first = fedheonn("weights", "state", "--to", "model.safetensors")
     assert code == 0
     assert first["scores"]["accuracy"] > 0.7

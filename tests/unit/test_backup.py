@@ -105,6 +105,16 @@ class TestSite:
         assert 0 < SiteFolder(tmp_path / "again").ledger.total() < 99 == site.ledger.total()
 
 
+def test_a_folder_that_names_itself_comes_back_at_another_place(site, tmp_path):
+    toml, key = site.path / "site.toml", key_of(site, tmp_path)
+    toml.write_text(toml.read_text().replace('unlock = "unlock"', f'unlock = "{site.path}/unlock"'))
+    identity = site.identity
+    back_up(site.path, tmp_path / "kept")
+    shutil.rmtree(site.path)
+    restore(tmp_path / "kept", tmp_path / "again", key)
+    assert SiteFolder(tmp_path / "again").identity == identity
+
+
 class TestRefused:
     def test_nothing_is_overwritten(self, site, file, tmp_path):
         with pytest.raises(ConfigError, match="is there already"):

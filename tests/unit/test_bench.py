@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks._harness import Row, cpu, machine, run_bench
-from tacit.checkout import list_files
+from tacit.checkout import list_files, load_file
 from tacit.core.errors import ConfigError
 from tacit.ledger.cost import peak_megabytes
 
@@ -62,6 +62,12 @@ def test_a_typing_error_names_the_nearest(own: Path) -> None:
         list_files("benchmarks", "sped")
     with pytest.raises(ConfigError, match="did you mean 'speed'"):
         run_bench("sped")
+
+
+def test_a_folder_that_is_no_checkouts_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.checkout.folders_of", lambda kind: [own])
+    with pytest.raises(ConfigError, match=r"has no _originals\.py: run this in a checkout of Tacit"):
+        load_file("benchmarks", "_originals")
 
 
 def test_the_benches_of_the_checkout() -> None:

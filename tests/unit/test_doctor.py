@@ -15,7 +15,7 @@ import pytest
 import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.events import Noted
-from tacit.core.party import Party
+from tacit.core.party import Charge, Party
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.files import load
 from tacit.deploy.doctor import LEAST_FREE, examine
@@ -91,7 +91,7 @@ def test_all_is_fine_at_a_site_of_a_running_federation(home):
         assert all(finding.fine for finding in findings), findings
         assert {finding.what for finding in findings} == {
             *("tacit", "flower", "disk", "audit log", "keys", "secrets", "roster", "rows", "schema"),
-            *("certificate", "superlink", "clock"),
+            *("epsilon", "certificate", "superlink", "clock"),
         }
         assert all(finding.fine for finding in examine(home / "fed"))
 
@@ -171,6 +171,19 @@ def test_a_site_with_another_schema_than_most(home):
     assert told.text == "west has bb, 2 columns, others aa, 2 columns: bring the same columns"
     records(9, Noted("west", "schema: aa, 2 columns"))
     assert found(home / "fed")["schema"].fine
+
+
+def test_an_old_copy_of_the_account_of_epsilon(home):
+    site, charge = SiteFolder(home / "north"), Charge("row", 1.0, 0.1, 1e-5, 10, 20)
+    for _ in range(2):
+        shutil.copy(site.ledger.path, home / "old.db") if site.ledger.path.is_file() else None
+        site.ledger.charge("terms", "run-1", charge)
+        site.audit_log.add("answered", run="run-1", charges=[vars(charge)])
+    assert found(home / "north")["epsilon"].fine
+    shutil.copy(home / "old.db", site.ledger.path)
+    told = found(home / "north")["epsilon"]
+    assert not told.fine
+    assert told.text == "epsilon.db lacks what run run-1 cost: it is an old copy, put the newer one back"
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):

@@ -129,6 +129,7 @@ def test_the_commands_that_are_shown_are_accepted(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where --install-completion writes
     for line in commands(page):
         for word, value in STANDS_FOR.items():
             line = line.replace(word, value)

@@ -119,6 +119,17 @@ def test_logs_as_json_lines(site):
     assert all("at" in each for each in (first, second, third))
 
 
+def test_a_log_that_was_cut_off_is_followed_from_its_begin(site, monkeypatch):
+    monkeypatch.setattr("tacit.deploy.logs.LOOK", 0.01)
+    log, to = site.path / "supernode.log", io.StringIO()
+    with json_lines(site.path, to):
+        log.write_text("long before\n")
+        while not to.getvalue():
+            time.sleep(0.01)
+        log.write_text("after\n")
+    assert [json.loads(line)["text"] for line in to.getvalue().splitlines()] == ["long before", "after"]
+
+
 def test_without_the_extra_the_command_says_what_to_install(site, monkeypatch):
     monkeypatch.setattr("tacit.cli.operating.find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["site", "start", str(site.path), "--metrics", "9464"])

@@ -54,6 +54,8 @@ class TestInit:
         roster = joined(tmp_path / "fed", "key-server").roster
         assert {*roster.clients} == {*roster.exchanges} == {"north"}
         assert {*roster.services} == {"key-server"}
+        found = {finding.what: finding for finding in examine(tmp_path / "key-server")}
+        assert found["rows"].fine and "service" in found["rows"].text
 
     def test_no_private_key_can_be_read_by_others_and_no_sites_stay_with_the_operator(self, home):
         for name in ("ca.key", "server.key", "coordinator.unlock", "federation.json", "bundles/north.bundle"):

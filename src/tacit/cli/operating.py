@@ -86,15 +86,15 @@ def init_federation(
 @federation_app.command("add-site")
 def add_site(
     folder: Folder,
-    name: Annotated[str | None, typer.Argument(help="Name of a site whose keys are made here.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a site; its keys are made here.")] = None,
     request: Annotated[Path | None, typer.Option(help="Request of a site that made its own keys.")] = None,
     as_json: Json = False,
 ) -> None:
     """Add a site; the others take over the new roster with `tacit site update`."""
     from tacit.deploy.provision import add_sites
 
-    if (name is None) == (request is None):
-        raise ConfigError("give the site's name, or --request with the file that it sent: one of them")
+    if name is None and request is None:
+        raise ConfigError("give the site's name, or --request with the file that it sent")
     found = add_sites(folder, [name] if name else [], [request] if request else []) | _tell_nodes(folder)
     lines = [f"send {path} to {site}" for site, path in found["bundles"].items()]
     say(as_json, found, *lines, UPDATE.format(**found), *found["notes"])

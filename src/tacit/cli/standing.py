@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from tacit.cli.flags import EXTRA, GIVEN, SettingsCommand, read_tables
 from tacit.cli.output import Json, check_absent, say, stderr
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from tacit.core.events import Events
@@ -142,7 +143,12 @@ def weights(
         _open_at_sites(state, as_json)
         return
     if to is not None:  # refused before anything opens
-        kind_of(to)
+        if kind_of(to) == "xgboost":
+            raise ConfigError(
+                f"{to.name}: a FedHEONN model has no trees: end its name in .safetensors or .onnx"
+            )
+        if kind_of(to) == "onnx" and not find_spec("onnx"):
+            raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'")
         check_absent(to)
         if not to.absolute().parent.is_dir():
             raise ConfigError(f"{to.parent} is no folder: choose another place with --to")

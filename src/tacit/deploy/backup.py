@@ -33,6 +33,7 @@ FACTS = "backup.json"
 LEFT_OUT = ("-journal", "-wal", "-shm", ".log", ".part", ".pid", "superlink.db")
 FIRST = ("state.db", "epsilon.db")  # what was spent, and what was recorded, is never older than the state
 SQLITE = b"SQLite format 3\0"
+PATHS = ("site.toml", "coordinator/site.toml")  # files that may name the folder itself
 
 
 class Facts(msgspec.Struct):
@@ -40,6 +41,7 @@ class Facts(msgspec.Struct):
 
     version: str
     made: str
+    folder: str
     unlock: str | None  # where the folder has the key that unlocks it, if it is in there
 
 
@@ -53,7 +55,7 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
     key = Path(os.path.normpath(site.path / (site.settings.unlock or "")))
     rows = site.path / (site.settings.data or "")
     unlock = os.path.relpath(key, folder) if key.resolve().is_relative_to(folder.resolve()) else None
-    facts = Facts(tacit.__version__, now(), unlock)
+    facts = Facts(tacit.__version__, now(), str(folder.absolute()), unlock)
     paths = list(_files(folder, {key.resolve(), rows.resolve()}))
     packed, part = io.BytesIO(), to.with_name(f"{to.name}.part")
     try:
@@ -88,7 +90,10 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
         facts, files = _extract(file, to, key)
         if facts.unlock:
             write_private(to / facts.unlock, key.reveal())
+        for path in (to / name for name in PATHS if (to / name).is_file()):
+            path.write_text(path.read_text().replace(f"{facts.folder}/", f"{to.absolute()}/"))
         site = _party(to)
+        site.secret  # noqa: B018  # else it could be used by nobody
         for run in site.store.runs() if (site.path / "state.db").is_file() else ():
             with site.store.step(run, Party(site.name, dict, site.secret)) as party:
                 party.vault.pop("channel", None)  # without it, no ask of that run is answered

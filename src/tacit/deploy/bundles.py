@@ -79,7 +79,7 @@ def read_request(path: Path) -> Request:
     """Read and check a request."""
     try:
         found = msgspec.json.decode(read_small(path, "a site's request"), type=Request)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ConfigError(f"{path} is no request of a site: make one with `tacit site request`") from None
     found.check()
     return found
@@ -98,14 +98,14 @@ def read_roster(raw: bytes, coordinator: str) -> tuple[Roster, int]:
         signed, identity = bytes.fromhex(json.loads(raw)["signed"]), bytes.fromhex(coordinator)
         told = json.loads(checked_key(signed, identity, "roster", COORDINATOR, "federation"))
         roster, revision = from_plain(Roster, told["roster"], "roster"), told["revision"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError("this is no signed roster: get it from the operator again") from None
     if roster.coordinator != coordinator or type(revision) is not int:
         raise ProtectionError("the roster names another coordinator than the one that this site has pinned")
     return roster, revision
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site joins with."""
 
     name: str

@@ -126,14 +126,18 @@ def _site(folder: Path) -> Iterator[Finding]:
     except TacitError as error:
         yield Finding("roster", False, str(error))
     try:
-        if site.settings.data is None:
+        if site.settings.data is not None:
+            table = load(site.settings.data, **site.settings.choices())
+            about = f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}"
+            yield Finding("rows", True, about)
+            yield _schema(site, {column.name for column in table.columns})
+        elif site.name in site.roster.services:
+            yield Finding("rows", True, "it is a service, which brings none")
+        else:
             raise ConfigError("no file or database is named: add data to site.toml")
-        table = load(site.settings.data, **site.settings.choices())
-        about = f"{table.rows} rows, {len(table.columns)} columns, target {table.target_names[0]}"
-        yield Finding("rows", True, about)
-        yield _schema(site, {column.name for column in table.columns})
     except TacitError as error:
         yield Finding("rows", False, str(error))
+    yield _epsilon(site)
     if (folder / "ca.crt").is_file():
         yield certificate_of(folder / "ca.crt")
     fix = "ask its operator whether it runs, and whether a firewall is between"
@@ -155,6 +159,22 @@ def _schema(site: SiteFolder, columns: set[str]) -> Finding:
                 text = f"the last run agreed on '{missing[0]}', which the rows lack: bring the same columns"
             return Finding("schema", not missing, text)
     return Finding("schema", True, "none was agreed on yet")
+
+
+def _epsilon(site: SiteFolder) -> Finding:
+    """Compare the account of epsilon with the audit log, which is written after it."""
+    lost: Counter[str] = Counter()
+    try:
+        for record in site.audit_log.records() if site.audit_log.path.is_file() else ():
+            lost[record.get("run", "")] += sum(each["releases"] for each in record.get("charges", ()))
+    except TacitError:
+        return Finding("epsilon", False, "cannot be compared with the audit log: see there")
+    for each in site.ledger.list():
+        lost[each.run] -= each.releases
+    if run := next(iter(+lost), None):
+        text = f"epsilon.db lacks what run {run} cost: it is an old copy, put the newer one back"
+        return Finding("epsilon", False, text)
+    return Finding("epsilon", True, f"{site.ledger.total():.4g} is spent, as the audit log says")
 
 
 def _locked(site: SiteFolder) -> Finding:

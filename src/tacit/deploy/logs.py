@@ -26,6 +26,8 @@ def json_lines(folder: Path, to: TextIO) -> Iterator[None]:
 
     def write_new() -> None:
         nonlocal last
+        place = added.tell()
+        added.seek(place if added.seek(0, os.SEEK_END) >= place else 0)  # it may have been rotated
         while (line := added.readline()).endswith(b"\n"):
             write(_entry(program, line.decode(errors="replace").rstrip()))
         added.seek(-len(line), os.SEEK_CUR)  # what is not whole yet

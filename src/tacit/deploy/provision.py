@@ -186,12 +186,17 @@ def run_tables(path: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = ()) -> dict[str, Any]:
-    """Add sites, by name with keys made here, or by their own requests; all others get a new roster."""
-    operator, made = Operator(path), dict[str, dict[str, bytes]]()
+    """Add sites, by name with keys made here, or by their own requests, which are of the names given."""
+    operator, made, names = Operator(path), dict[str, dict[str, bytes]](), [*names]
     known, added = operator.state.members, dict[str, Member]()
     for request in map(read_request, requests):
-        added[check_name(request.name)] = Member(request.identity, request.exchange, request.node)
-    for name in names:
+        name = check_name(request.name)
+        if name not in names and (names or name in SERVICES):  # a site could ask for a service's keys
+            raise ConfigError(
+                f"the request is of '{name}': if that is meant, type `add-site {path} {name} --request FILE`"
+            )
+        added[name] = Member(request.identity, request.exchange, request.node)
+    for name in (each for each in names if each not in added):
         with tempfile.TemporaryDirectory(dir=path / "bundles") as work:
             added[name], made[name] = _make_member(Path(work, check_name(name)), name)
     for name, member in added.items():
