@@ -3,10 +3,10 @@
 Boosting is scikit-learn's HistGradientBoosting with its defaults, told which columns are categories. Both
 learn from the same training rows, and are tested on the same others. No paper: this is ours.
 
-Totals under "masked", the default, are those of "plain" sums, to the last bit for FederBoost, so "plain" gives
-the same figures in a fraction of the time; some data sets have both. FederBoost's trees are also the same
-whoever holds which rows, and so is what FedHEONN solves, up to how rows fall into folds: "pooled" has one
-party with all rows, and the same rows kept aside as 20 clients do.
+Totals under "masked", the default, are those of "plain" sums, to the last bit for FederBoost, so "plain"
+gives the same figures in a fraction of the time; some data sets have both. FederBoost's trees are also the
+same whoever holds which rows, and so is what FedHEONN solves, up to how rows fall into folds: "pooled" has
+one party with all rows, and the same rows kept aside as 20 clients do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -119,5 +119,5 @@ def experiments() -> Iterator[Experiment]:
                 expected=(LEAST, 100.0),
                 slow=lambda data, protect=protect: protect != POOLED or data not in SMALL,
             ),
-            remarks="Pooled: one party with the rows of the clients. Plain: their sums, which masks do not change.",
+            remarks="Pooled: one party has the clients' rows. Plain: their sums, which masks do not change.",
         )
