@@ -124,7 +124,6 @@ def list_options(kind: type) -> list[Option]:
 
 
 def _type_name(one: Setting) -> str:
-    """Return the type of a setting as it is written; of a named choice its words."""
     kind = one.field.type
     written = kind if isinstance(kind, str) else inspect.formatannotation(kind)
     with suppress(NameError):  # of a class in a function, whose types have no names here

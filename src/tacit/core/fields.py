@@ -33,7 +33,6 @@ def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _array(types: str, dimensions: int) -> Callable[[Any], bool]:
-    """Return a test for arrays of one of these NumPy type codes."""
     return lambda value: (
         isinstance(value, np.ndarray) and value.dtype.char in types and value.ndim == dimensions
     )

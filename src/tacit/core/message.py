@@ -77,11 +77,9 @@ class Message(Mapping[str, Any]):
         return name in self._fields
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or a default."""
         return self._fields.get(name, default)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return the names with their values."""
         return self._fields.items()
 
     def __or__(self, new: Mapping[str, Any]) -> Message:
@@ -202,7 +200,6 @@ def _read_header(raw: bytes, size: int) -> tuple[list[list[Any]], int]:
 
 
 def _name(entry: list[Any], previous: str) -> str:
-    """Return the name of a header entry; names rise, so that there is one order and no repetition."""
     if len(entry) < 2 or not isinstance(entry[0], str):
         raise MessageError("header entry without a name")
     name: str = entry[0]

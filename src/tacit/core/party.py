@@ -30,11 +30,9 @@ class _Fields(UserDict[str, Value]):
     """A mapping whose inherited forms of these, which ask for each value by its name, would take longer."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or a default."""
         return self.data.get(name, default)
 
     def items(self) -> ItemsView[str, Value]:
-        """Return the names with their values."""
         return self.data.items()
 
 

@@ -155,7 +155,6 @@ class PendingSum:
         }
 
     def _claim(self) -> dict[str, Any]:
-        """Return of which sum and which clients this total is, where it is opened by others."""
         protection = self.link.components.protection
         if protection.opens == "coordinator":
             return {}

@@ -122,7 +122,6 @@ def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
 
 
 def _allowed(hint: Any) -> tuple[Any, ...]:
-    """Return all values of a Literal, and None if it is optional; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
     members = [(None,) if member is type(None) else _allowed(member) for member in typing.get_args(hint)]

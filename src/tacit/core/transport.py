@@ -152,7 +152,6 @@ class Transport:
         return write
 
     def _own_cpu(self) -> float:
-        """Return the coordinator's CPU time since the last wave, without that of parties in its thread."""
         now = cpu_seconds()
         spent = max(0.0, now - self._cpu_mark - self._cpu_inline)
         self._cpu_mark, self._cpu_inline = now, 0.0

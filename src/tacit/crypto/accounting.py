@@ -117,7 +117,6 @@ def _epsilon(releases: Releases, delta: float) -> float:
 
 
 def _bound(releases: Releases, delta: float) -> float:
-    """Bound ε by Rényi divergences, which takes milliseconds."""
     sampled = any(release.sampling < 1 for release in releases)
     accountant = _library().rdp.RdpAccountant(ORDERS if sampled else ORDERS + LARGE_ORDERS)
     for release, rounds in releases.items():

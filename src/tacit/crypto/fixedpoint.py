@@ -214,7 +214,6 @@ class FixedPoint:
         return values
 
     def _check_range(self, totals: Integers) -> None:
-        """Refuse a total that no so many vectors within their bounds have."""
         most = self.summands << (self.bits - 1)
         largest = max(-int(totals.min()), int(totals.max())) if totals.size else 0
         if largest > most:

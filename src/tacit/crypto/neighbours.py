@@ -102,7 +102,6 @@ def _fit(
     active: bool,
     count: int,
 ) -> Sizing | None:
-    """Return the sizing for so many neighbours; None if they are too few, or if no threshold will do."""
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
     apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
     if apart > secure:

@@ -161,12 +161,10 @@ def _check_channel(party: Party) -> None:
 
 
 def _digest(settings: Settings) -> str:
-    """Return the digest of the settings that a run's configuration carries."""
     return hashlib.sha256(msgspec.json.encode(settings.as_tables(), order="sorted")).hexdigest()
 
 
 def _terms(manifest: Manifest) -> str:
-    """Return the digest of what all attempts at a run have agreed on."""
     return replace(manifest, attempt=0).digest
 
 

@@ -144,7 +144,6 @@ def _site(folder: Path) -> Iterator[Finding]:
 
 
 def _schema(site: SiteFolder, columns: set[str]) -> Finding:
-    """Compare the rows' columns with those that the federation agreed on last."""
     for run in site.store.runs() if (site.path / "state.db").is_file() else ():
         known = site.store.recalled(run, Party(site.name, dict, site.secret))
         if known is not None and (raw := known.state.get("schema")) is not None:

@@ -67,11 +67,9 @@ class DeployedFederation(Federation):
         return super().train(method, events=told, **settings)
 
     def record(self, events: Events, run: str = "") -> None:
-        """Record in the coordinator's audit log what is asked and what opens."""
         events.subscribe(RunRecords(self._log, run))
 
     def lasting_engine(self, names: Sequence[str] = ()) -> FlowerEngine:
-        """Return the engine by which these sites are reached, or all; wait for those that are named."""
         clients = {name: key for name, key in self._roster.clients.items() if name in names or not names}
         roster = replace(self._roster, clients=clients)
         engine = FlowerEngine(self.grid, roster, timeout=self._settings.run.timeout)
@@ -108,7 +106,6 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
 
 
 def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
-    """Return the roster in the order of the rows' holders: floats are added in party order."""
     if odd := sorted({*names} ^ roster.clients.keys()):
         raise ConfigError(
             f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "

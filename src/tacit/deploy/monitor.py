@@ -44,7 +44,6 @@ class FolderMetrics(Collector):
         self._at = 0.0
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics, as they are now."""
         self._read()
         for (name, counts), label in zip(self._counts.items(), ("event", "direction"), strict=True):
             family = CounterMetricFamily(name, f"{name.split('_')[1]} of the audit log", labels=[label])

@@ -130,7 +130,6 @@ def check_name(name: str) -> str:
 
 
 def _make_member(path: Path, name: str) -> tuple[Member, dict[str, bytes]]:
-    """Make a site's folder with keys of its own; return their public halves, and all files."""
     unlock = new_unlock().encode()
     site = SiteFolder.create(path, SiteSettings(name, unlock="unlock"), Secret(unlock))
     write_private(path / "unlock", unlock)

@@ -124,5 +124,4 @@ def now() -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return a value as it is recorded: texts on one line, and not too long."""
     return visible(value[:LONGEST]) if isinstance(value, str) else value

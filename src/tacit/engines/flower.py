@@ -122,7 +122,6 @@ class FlowerEngine:
             time.sleep(1.0)
 
     def _nodes(self) -> dict[str, int]:
-        """Return connected SuperNodes of this roster by the name under which they were registered."""
         found: dict[str, int] = {}
         for node in self._grid.get_nodes():
             if node.name in found:
@@ -186,7 +185,6 @@ class FlowerEngine:
         self.sites_s, self._slowest = self.sites_s + self._slowest, 0.0
 
     def _pull(self, asked: dict[str, str], downs: dict[str, int], arrived: dict[str, Reply]) -> None:
-        """Take the replies that have come."""
         names = {number: name for name, number in asked.items()}
         for message in self._grid.pull_messages(list(names)):
             name = names.get(message.metadata.reply_to_message_id, "")

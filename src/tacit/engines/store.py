@@ -65,7 +65,6 @@ class PartyStore:
             connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Make what is not there yet, and refuse a file that has lost something."""
         connection.execute(TABLE)
         connection.execute(CHECKSUM)
         connection.execute(LASTING)
@@ -174,7 +173,6 @@ def _summed(connection: sqlite3.Connection, which: str, values: Sequence[str]) -
 
 
 def _digest(rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return a digest of rows in any order, so that one can be taken out of it and another put in."""
     total = 0
     for row in rows:
         encoded = msgspec.msgpack.encode(list(row))

@@ -55,12 +55,10 @@ class BFV(Encrypted):
 
     @property
     def scheme(self) -> ExactScheme:
-        """How the integers of a sum are encrypted."""
         return ExactScheme(self.bits)
 
     @cached_property
     def promises(self) -> Promises:
-        """What is promised; bytes are those of 100 clients."""
         size = Parameters.holding(1 << 20, _plain_bits(100 << (self.bits - 1)), 100)
         return self.promised(2.0 ** (1 - self.bits), size.bytes_per_value + 0.1)
 
@@ -119,7 +117,6 @@ def _holding(slots: Slots) -> Parameters:
 
 
 def _plain_bits(largest: int) -> int:
-    """Return the bits of totals of either sign up to ``largest``."""
     return 1 + largest.bit_length()
 
 

@@ -180,7 +180,6 @@ class Book:
         return self._one("SELECT value FROM facts WHERE name = ?", (name,))
 
     def _under(self, kind: str) -> list[bytes]:
-        """Return all facts of a kind, in the order of their names."""
         query = "SELECT value FROM facts WHERE name > ? AND name < ? ORDER BY name"
         return [raw for (raw,) in self._all(query, (f"{kind}/", f"{kind}0"))]  # 0 comes behind the stroke
 

@@ -81,7 +81,6 @@ def entering(
 def _piece(
     book: Book, client: str, rows: tuple[int, int] | None, name: str | None, more: bool
 ) -> Contribution:
-    """Return the line of a piece of a site's rows, in the place of rows its number."""
     if rows is not None:
         raise ConfigError(
             f"{client} says by itself which rows it brings: leave --rows out for those that it enrolled "
@@ -176,7 +175,6 @@ def join_each(
 
 
 def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
-    """Yield the changes in waves, since a party is asked for one thing at a time."""
     left = list(changes)
     while left:
         wave: dict[str, Change] = {}
@@ -187,7 +185,6 @@ def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
 
 
 def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) -> dict[str, str]:
-    """Enrol clients that are seen for the first time; return those that cannot be, with the reason."""
     known = set(coordinator.parties)
     new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
     if not new:

@@ -80,7 +80,6 @@ def find_exposed(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
 
 
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:
-    """Return the pieces of rows in each total, cut at the ends of all contributions."""
     ends: dict[str, set[int]] = defaultdict(set)
     for _, client, first, last in set().union(*totals):
         ends[client].update((0,) if first is None or last is None else (first, last))

@@ -123,7 +123,6 @@ def error_of_failures(failures: Mapping[str, str]) -> TacitError:
 
 
 def _kind(reason: str) -> type[TacitError]:
-    """Return the class of a failure: raised at the client, by its name, or refused here as unusable."""
     found = getattr(errors, reason.partition(":")[0], None)
     if isinstance(found, type) and issubclass(found, TacitError):
         return found
@@ -131,7 +130,6 @@ def _kind(reason: str) -> type[TacitError]:
 
 
 def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
-    """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
     failures: dict[str, str] = {}
     for name in coordinator.parties:
         wave = coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)

@@ -118,7 +118,6 @@ class Cipher(KeyHolder):
         return self._rounded(header, self._opened(ring, ciphertexts).reshape(-1))
 
     def _rounded(self, header: Header, whole: Integers) -> Floats:
-        """Round to what means something; none may be larger than honest summands can make it."""
         noisy = noise_bits(header)
         if np.abs(whole).max() > 1.001 * 2.0 ** value_bits(header):  # nonsense is larger by far
             blob.refuse_overrun(header.summands, header.bound)
@@ -144,7 +143,6 @@ class Cipher(KeyHolder):
         return found.reshape(-1)[places]
 
     def _opened(self, ring: Ring, ciphertexts: list[Any]) -> Integers:
-        """Decrypt ciphertexts modulo the first prime, and return their coefficients around zero."""
         plain, opened = seal.Plaintext(), []
         for ciphertext in ciphertexts:
             self.expanded(ring).decryptor.decrypt(ciphertext, plain)
@@ -194,7 +192,6 @@ class Multiplier:
 
 
 def _check_declared(bound: float, summands: int) -> None:
-    """Refuse a bound or a number of summands that means nothing."""
     if not LEAST < bound < MOST:
         raise ConfigError(f"bound is {bound!r}: give the largest absolute value that may occur, above 0")
     if summands != int(summands) or not 1 <= summands <= MOST_SUMMANDS:
@@ -202,7 +199,6 @@ def _check_declared(bound: float, summands: int) -> None:
 
 
 def _multiplied(ring: Ring, ciphertext: Any, row: Integers) -> Residues:
-    """Return the two polynomials (by coefficients) of a ciphertext's product with a plain polynomial."""
     if not row.any():
         return np.zeros((2, DEGREE), np.uint64)
     result = seal.Ciphertext()

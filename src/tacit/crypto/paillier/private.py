@@ -63,7 +63,6 @@ class PrivateKey:
         self._tables: tuple[FixedBase, FixedBase] | None = None
 
     def _check_base(self, short: bool) -> None:
-        """Check h by what only the factors tell."""
         h = self.public.base
         for prime, order in zip(self._primes, self._orders, strict=True):
             if short:

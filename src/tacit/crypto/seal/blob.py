@@ -169,7 +169,6 @@ def summands_of(blob: bytes) -> int:
 # Clients of one sum send equal headers: 20,000 of them are understood once.
 @lru_cache(maxsize=64)
 def _parse(ring: Ring, key_id: bytes, start: bytes, forms: tuple[Form, ...]) -> tuple[Header, int]:
-    """Check a header, and return it with the length of its blob."""
     scheme, name = ring.ring_parameters.scheme, ring.ring_parameters.name
     magic, code, seeded, primes, zero, theirs, digest, key, *sizes = _HEADER.unpack(start)
     rows, outputs, chunks, count, summands, matrices, bound, factor = sizes

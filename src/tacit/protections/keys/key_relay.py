@@ -109,7 +109,6 @@ class KeyRelay:
         raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
     def _request_key(self, ask: Ask, parties: Sequence[str], maker: str, **more: Any) -> None:
-        """Ask a client for a new key, sealed for all others; if none comes back, the old one stays in use."""
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
         for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]):
@@ -184,7 +183,6 @@ class KeyRelay:
         return {"bundle": key.bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return who is to get a key, with their signed exchange keys."""
         signed = b"".join(self._directory[name] for name in names)
         exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
         return {"names": "\n".join(names).encode(), "exchanges": exchanges}
@@ -231,7 +229,6 @@ class KeyRelay:
 
 
 def _cut(wraps: Any, names: Sequence[str]) -> dict[str, Blob] | None:
-    """Return one sealed content key for each name; None if there are not as many."""
     if not isinstance(wraps, Blob) or len(wraps.data) != len(names) * WRAPPED:
         return None
     pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))

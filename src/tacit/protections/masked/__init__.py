@@ -125,11 +125,9 @@ class Masked(Protection):
                 raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
 
     def at_coordinator(self, link: Link) -> MaskedCoordinator:
-        """Return the coordinator half, which adds uploads and removes the masks from their sum."""
         return MaskedCoordinator(self, link)
 
     def at_client(self, party: Party) -> MaskedClient:
-        """Return the client half, which agrees on masks with neighbours and adds them to vectors."""
         return MaskedClient(self, party)
 
     @property
@@ -138,12 +136,10 @@ class Masked(Protection):
         return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
-        """Where clients open totals."""
         return self.opens == "clients"
 
     @cached_property
     def promises(self) -> Promises:
-        """What is promised; thresholds follow from the number of clients (``sizing``)."""
         clients = self.opens == "clients"
         by_hand = (
             f"each client masks with {self.neighbours} others, a number set by hand: what that is worth "
@@ -176,7 +172,6 @@ class Masked(Protection):
 
     @property
     def _collusion(self) -> str:
-        """Who opens more than the total."""
         text = (
             "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
             "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "

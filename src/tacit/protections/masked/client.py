@@ -63,7 +63,6 @@ class MaskedClient(SharedKeyClient):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        """Dealing has steps, and where clients open totals so has their key."""
         return (self, self.dealer, self.key) if self.settings.opens == "clients" else (self, self.dealer)
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +152,6 @@ class MaskedClient(SharedKeyClient):
         party.state["mask/dealt"] = ticket["dealt"]
 
     def _check_partners(self, raw: Any, around: Neighbourhood) -> Flags:
-        """Return with which holders to mask, if this client has shares of them all and they are enough."""
         party, state = self.party, self.party.state
         partners = unpack_flags(raw, len(around.holders))
         unknown = partners & ~unpack_flags(state["mask/dealt"], len(around.holders))
@@ -209,11 +207,9 @@ class MaskedClient(SharedKeyClient):
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a total under pads."""
         return self.totals.open(total, layout)
 
     def discard_unused_keys(self) -> None:
-        """Delete what was agreed on for sums that did not come."""
         forget_sums(self.party, self.party.state.get("mask/last", 0) + 1)
         for name in ("exchange", "channels", "links", "row"):
             self.party.vault.pop(f"mask/{name}", None)

@@ -122,7 +122,6 @@ class Dealer:
         )
 
     def _derive_channels(self, offers: Mapping[str, Offer]) -> list[Secret]:
-        """Return the keys under which this client and each neighbour seal shares for one another."""
         party, own, known = self.party, self.party.state.pop("mask/offer"), []
         for name, offer in offers.items():
             other = offer.to_bytes()

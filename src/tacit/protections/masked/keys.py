@@ -230,7 +230,6 @@ class KeyAgreement:
 
 
 def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None) -> LazyJobs:
-    """Return what each client is told in the second wave: its neighbours' offers, with proofs of the draw."""
     proofs = {name: tree.prove(name) for name in shown} if tree else {}
 
     def job(party: str) -> dict[str, Any]:
@@ -242,7 +241,6 @@ def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None
 
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
-    """Keep the sealed shares that each client deals to its neighbours (second wave)."""
     for party, reply in replies:
         others = len(batch.holders[party]) - 1
         pieces = others - batch.rules.threshold + 1

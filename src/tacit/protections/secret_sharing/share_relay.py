@@ -64,13 +64,11 @@ class ShareRelay(AuthenticatedCoordinator):
             self.link.keep_only([self.key_relay.current_key.maker, *taken])
 
     def admit(self, names: Sequence[str]) -> None:
-        """Give the clients' key to those that come later."""
         if self._settings.opens == "clients":
             self.key_relay.admit(names)
             self._hand_out(names)
 
     def _hand_out(self, names: Sequence[str]) -> list[str]:
-        """Give the clients' key to those that lack it, and return who took it."""
         common, own = self.key_relay.tickets_for(names)
         # As a ticket: who comes late opens what there was before it does anything else.
         jobs = {name: add_prefix("ticket/", fields) for name, fields in own.items()}
@@ -111,7 +109,6 @@ class ShareRelay(AuthenticatedCoordinator):
     def _collect(
         self, pending: PendingSum, share_round: ShareRound, batch: Sequence[str], slots: int
     ) -> dict[str, dict[str, bytes]]:
-        """Let clients deal, and return sealed shares by dealer and holder."""
         holders = share_round.holders
         common: dict[str, Any] = {
             "holders": names_to_bytes(holders),
@@ -184,5 +181,4 @@ class ShareRelay(AuthenticatedCoordinator):
         return {**share_round.sum_terms(formed.dealers), **told}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the values of a total that was put together here."""
         return self._settings.code(layout, total["summands"]).decode(total["integers"])
