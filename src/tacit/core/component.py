@@ -1,9 +1,7 @@
-"""Components: what a federation agrees to run, rebuilt from names and settings at every party.
+"""Components: methods, protections and preparations, rebuilt from names and settings at every party.
 
-A method, a protection and a preparation are *components*: frozen dataclasses whose fields are their
-settings, or groups of them (:mod:`tacit.core.settings_group`). The manifest carries their names and
-settings, never their code; each party builds its own copy from what it has installed. What a party can be
-asked to do is marked (:mod:`tacit.core.marks`). A :class:`Registry` has components of one kind by name.
+The manifest carries the names and settings of these frozen dataclasses, never their code: each party builds
+its own copy from what it has installed. A :class:`Registry` has components of one kind by name.
 """
 
 from __future__ import annotations

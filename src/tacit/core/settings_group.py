@@ -1,7 +1,6 @@
 """Settings groups: settings of a component that belong together, with their own checks and logic.
 
-In Python a group is nested, ``FedAvg(local=LocalTraining(epochs=5))``. In a manifest, in TOML and on the
-command line its settings stand beside the component's own, under unique names: ``epochs = 5``.
+In a manifest, in TOML and on the command line they stand beside the component's own, under unique names.
 """
 
 import dataclasses

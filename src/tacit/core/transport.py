@@ -1,8 +1,6 @@
 """How the coordinator asks parties: every ask of every method and protection goes through here.
 
-A *wave* asks some parties for one step. What all are asked is encoded once; each party's own part carries,
-where there is a channel, a tag. Replies stream back in party order. What they cost, and what anyone could
-see in them, is emitted as events.
+A *wave* asks some parties for one step. What replies cost, and what anyone could see in them, are events.
 """
 
 import hashlib

@@ -56,13 +56,6 @@ def neighbours_for(
     Caveats: a server that picks *after* seeing the graph who "vanishes" can cut a sparse graph into parts
     (``tacit.protections.masked.rules`` says how small). And 1 is about one draw: a server that computes 2^s
     draws, with other numbers of its corrupt clients, before it announces one finds what it likes.
-
-    Examples
-    --------
-    >>> [neighbours_for(n).neighbours for n in (40, 100, 1_000, 20_000)]
-    [39, 20, 42, 54]
-    >>> neighbours_for(40).threshold
-    21
     """
     for name, share in (("corrupt_share", corrupt_share), ("dropout_share", dropout_share)):
         if not 0 <= share < 1:

@@ -57,8 +57,7 @@ def answer(
     """Perform one ask at a site, and return the encoded reply.
 
     ``config`` is what the run says of itself: only in experiments is it listened to. ``call`` is what all
-    are asked, ``job`` what this site alone is told. A step may take ``timeout`` seconds; messages of more
-    than ``limit`` bytes are refused.
+    are asked, ``job`` what this site alone is told.
     """
     message, asked = Message(), len(call) + len(job)
     try:

@@ -1,7 +1,6 @@
 """What an operator asks of its own SuperLink: which nodes there are, and a run with its messages.
 
-A run is started and led by one process. It claims the run as Flower's executors do, with the operator's
-token. Nobody else can, and nothing claims a run that was started in another way.
+The process that starts a run claims it, with the operator's token: nobody else can.
 """
 
 import fcntl

@@ -164,7 +164,6 @@ def _locked(site: SiteFolder) -> Finding:
 
 
 def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
-    """Look whether the SuperLink answers, is who it should be, and has about the same time."""
     if not listens(connection.port, connection.host):
         yield Finding("superlink", False, f"nobody answers at {connection.address}: {fix}")
         return

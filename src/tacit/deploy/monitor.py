@@ -1,7 +1,4 @@
-"""Metrics and health of a running coordinator or site over HTTP, for Prometheus and for load balancers.
-
-All is read from the folder, mostly from its audit log, when somebody asks: steps are other processes' work.
-"""
+"""Metrics and health of a coordinator or site over HTTP, read from its folder when somebody asks."""
 
 import json
 import sys

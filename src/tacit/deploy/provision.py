@@ -1,9 +1,4 @@
-"""What an operator keeps of a federation: authority, own keys, who takes part, and a bundle for each site.
-
-The folder has ``ca.crt``, ``ca.key``, ``server.pem`` and ``server.key``, the coordinator's folder and its
-key, ``federation.json`` (address, members, revision of the roster), ``roster.json`` (signed, for the sites),
-``bundles/``, and Flower's own home in ``flower/``.
-"""
+"""What an operator keeps of a federation: authority, own keys, who takes part, and a bundle for each site."""
 
 import json
 import re

@@ -1,7 +1,6 @@
 """The embedded engine: all parties in this process, or in a few worker processes.
 
-Every ask and reply is really encoded and decoded, so that bytes are real; what is the same for all
-parties of a wave is encoded once, and decoded once per process. Replies come back in party order
+Asks and replies are really encoded and decoded, so that bytes are real, and replies come back in party order
 whatever the number of workers, so that one seed gives one model.
 """
 

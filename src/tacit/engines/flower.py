@@ -1,9 +1,7 @@
 """The Flower engine: parties at SuperNodes, asked through a SuperLink.
 
-It runs where the run was started. Each ask and reply is the same bytes as on the embedded engine, inside
-one of Flower's records: what all are asked in a record of its own, which Flower stores once, and what this
-party alone is told in another. Messages are pushed and replies pulled as they arrive, so that the coordinator
-folds the first while others still compute.
+What all are asked is in a record of its own, which Flower stores once. Messages are pushed and replies pulled
+as they arrive, so that the coordinator folds the first while others still compute.
 """
 
 from __future__ import annotations
@@ -92,10 +90,7 @@ def pause(elapsed: float, least: float, most: float) -> float:
 
 
 class FlowerEngine:
-    """Parties at SuperNodes, each registered at the SuperLink under its party's name.
-
-    A step may take ``timeout`` seconds; a message of more than ``limit`` bytes is refused.
-    """
+    """Parties at SuperNodes, each registered at the SuperLink under its party's name."""
 
     persistent = True
 

@@ -175,10 +175,7 @@ def divide(
     seed: int,
     options: Mapping[str, Any],
 ) -> tuple[Holdings, Table | None]:
-    """Divide the rows of an experiment: who holds which, and those that are kept for a central test.
-
-    The column by which rows are divided is not learnt from, and files give their clients their names.
-    """
+    """Divide the rows of an experiment: who holds which, and those that are kept for a central test."""
     partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
     clients = 10 if clients is None and partition not in BY_VALUE else clients
     training, testing = split(table.set_apart(options.get("column")), test, seed)

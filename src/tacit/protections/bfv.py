@@ -1,8 +1,4 @@
-"""BFV sums: clients hold the key, the coordinator adds ciphertexts and never sees a total; totals are exact.
-
-The encryption is Microsoft SEAL's (:mod:`tacit.crypto.bfv`). Each client rounds its values to fixed point,
-and the total is exactly the sum of what was rounded: there is no noise in it to be rounded away.
-"""
+"""BFV sums: clients hold the key, the coordinator adds and sees no total (:mod:`tacit.crypto.bfv`)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """CKKS sums: clients hold the key, the coordinator adds and multiplies ciphertexts and never sees a total.
 
-Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. The
-encryption is Microsoft SEAL's (:mod:`tacit.crypto.ckks`). A total that its method wants multiplied by a
-matrix which the coordinator knows travels as *columns*, in a ring with room for one product; the
-coordinator multiplies what it cannot read, and the clients open the product. For sums alone
-:mod:`tacit.protections.bfv` takes fewer bytes, less time, and is exact.
+Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. A total that
+its method wants multiplied by a matrix travels as *columns*, in a ring with room for one product, and the
+clients open the product. For sums alone :mod:`tacit.protections.bfv` takes less, and is exact.
 """
 
 from __future__ import annotations

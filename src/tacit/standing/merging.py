@@ -1,9 +1,7 @@
 """Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5).
 
-A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. Merging
-adds the protected totals and joins the lists; sums of sums are sums, so a tree of coordinators gives the
-weights of a single one. The merged branch is ended first: whenever the process stops, the merge can be
-repeated, and is counted once.
+A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. It is
+ended before it is merged: so a merge that was stopped can be repeated, and is counted once.
 """
 
 from __future__ import annotations

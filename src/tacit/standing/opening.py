@@ -24,10 +24,7 @@ MERGED = "merged into "  # why a state is closed that another has taken over
 
 
 def check_lines(book: Book, least: int, now: Lines) -> int:
-    """Refuse to open a total of these lines that with those opened before would show a few clients.
-
-    Returns by how many clients it differs from the nearest of those, 0 if it is one of them.
-    """
+    """Refuse a total that with earlier ones would show a few clients; return how far the nearest is."""
     opened = book.opened()
     apart = nearest(opened, now)
     if apart is None:

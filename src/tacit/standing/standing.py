@@ -25,10 +25,7 @@ from tacit.standing.opening import Adopted, check_opening, solution, status
 
 
 class Receipt(NamedTuple):
-    """What was acknowledged: it counts once, whatever happens to the process.
-
-    ``new`` if it was not yet; ``withdrawn`` if it left the total.
-    """
+    """What was acknowledged, and counts once: ``new`` if it was not yet, ``withdrawn`` if it left."""
 
     id: str
     client: str
@@ -213,13 +210,7 @@ class Standing:
     # -- weights -----------------------------------------------------------------------------------
 
     def weights(self) -> Model:
-        """Open the total, and make the model of all contributions that are in it now.
-
-        Raises
-        ------
-        OpeningError
-            If too few clients contribute, or too few came or went since an earlier opening.
-        """
+        """Open the total, and make the model of what is in it; refuse if too few are in it, came or went."""
         if self.manifest.stands:
             raise ConfigError(
                 "the model is at the sites: have it opened there (open_at_sites), and export it"

@@ -14,10 +14,8 @@ encrypted inference multiply (Huang, Lu, Hong, Ding, "Cheetah: lean and fast sec
 network inference", 2022): it takes no rotation keys. Of a product only those coefficients travel that hold an
 entry of A M: nobody, with the key or without, can open the others.
 
-Ciphertexts are encrypted, added, multiplied (``multiply_plain``), rescaled and decrypted by SEAL. Its encoder
-puts values into slots; plaintexts are made of coefficients instead, and since CKKS keeps polynomials in
-transformed form, SEAL's own transform over the same primes makes them (a BFV context, which takes
-coefficients).
+SEAL's encoder puts values into slots; plaintexts are made of coefficients instead, by SEAL's own transform
+over the same primes (a BFV context, which takes coefficients).
 
 Reference: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers", 2017.
 """
@@ -61,16 +59,7 @@ Floats = NDArray[np.float64]
 
 
 class Cipher(KeyHolder):
-    """Encrypts and decrypts for those who hold the key.
-
-    Examples
-    --------
-    >>> cipher = Cipher(Secret(bytes(32)))
-    >>> sent = cipher.encrypt(np.array([[1.0], [2.0]]), bound=2.0, summands=1)
-    >>> product = Multiplier(cipher.key_id).apply(np.array([[0.0, 1.0], [1.0, 1.0]]), sent)
-    >>> cipher.decrypt(product).round(2)
-    array([[2.], [3.]])
-    """
+    """Encrypts and decrypts for those who hold the key."""
 
     def __init__(self, secret: Secret) -> None:
         super().__init__(secret, ring_of(SUMS))

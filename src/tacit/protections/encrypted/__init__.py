@@ -1,9 +1,4 @@
-"""Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common.
-
-Clients encrypt and open totals, the coordinator adds ciphertexts that it cannot open;
-:mod:`~tacit.protections.encrypted.slots` says how values become integers. How integers are encrypted is the
-business of a *scheme*, of BFV's or of CKKS' slots.
-"""
+"""Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common."""
 
 from __future__ import annotations
 

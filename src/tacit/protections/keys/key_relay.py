@@ -92,11 +92,7 @@ class KeyRelay:
                     raise
 
     def rotate(self, ask: Ask, parties: Sequence[str]) -> None:
-        """Have a new key made for these parties; it is used from the next sum on.
-
-        Who is not among them cannot open what comes later. Totals so far can still be opened by whoever
-        gets the new key.
-        """
+        """Have a key made for these parties, from the next sum on; others cannot open what comes later."""
         old = self.current_key
         holders = [name for name in parties if name in old.holders]
         if self._terms.lifetime and old.maker in holders:  # they take turns
@@ -116,7 +112,6 @@ class KeyRelay:
         self._keep(maker, others, fields)
 
     def _keep(self, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
-        """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
         bundle, public, wraps = made.get("bundle"), made.get("public"), _cut(made.get("wraps"), others)
         if not (isinstance(bundle, Blob) and isinstance(public, Blob)) or wraps is None:
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")

@@ -14,9 +14,6 @@ answers of t holders that were told of the same survivors, so that a coordinator
 tale reads nothing (``rules`` has the proof). Keys serve one sum, so that the key of a client that vanishes
 in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
 clients were told different models, their masks do not cancel and the total is noise.
-
-The settings here are known to all; ``client`` runs at the clients, ``coordinator`` and ``keys`` at the
-coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what both need.
 """
 
 import os

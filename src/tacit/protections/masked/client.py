@@ -164,10 +164,7 @@ class MaskedClient(SharedKeyClient):
 
     @step
     def unmask(self, message: Message) -> Message:
-        """Return one share for each neighbour: of its seed if it arrived, of its key if it vanished.
-
-        They are locked: who has fewer confirmations of the same survivors than the threshold reads nothing.
-        """
+        """Return a locked share for each neighbour: of its seed if it arrived, of its key if it vanished."""
         party, state, slot = self.party, self.party.state, message["slot"]
         if state.get("mask/slot") != slot or f"mask/held/{slot}" not in party.vault:
             raise OpeningError(

@@ -212,7 +212,6 @@ class KeyAgreement:
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
     ) -> tuple[dict[str, Offer], dict[str, bytes]]:
-        """Return offers that can be used, read and as they were signed; others are shown to nobody."""
         offers, shown, probe = dict[str, Offer](), dict[str, bytes](), new_exchange()[0]
         for party, reply in replies:
             try:

@@ -9,7 +9,6 @@ which takes away what error the inner protection made: what is accounted is what
 A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
 and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
 clients introduce.
-Each half *has* the inner protection's half, and calls it for all that it does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +31,7 @@ from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 @dataclass(frozen=True)
 class Noised(NoiseSettings):
-    """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one.
-
-    Examples
-    --------
-    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv").incompatibility(Component())[:51]
-    'the coordinator adds the noise, but bfv opens total'
-    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv", where="distributed").incompatibility(Component())
-    """
+    """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one."""
 
     name = "noised"
     adds_noise: ClassVar[bool] = True

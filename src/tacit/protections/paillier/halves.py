@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class PaillierCoordinator(AuthenticatedCoordinator):
-    """Adds ciphertexts that it cannot open; the clients hold the secret key, a leader or a key server does.
-
-    ``relay`` passes the clients' key on, and ``election`` has a leader drawn; they are None where others hold
-    the key.
-    """
+    """Adds ciphertexts that it cannot open; the clients hold the secret key, a leader or a key server."""
 
     def __init__(self, settings: Paillier, link: Link) -> None:
         super().__init__(link)

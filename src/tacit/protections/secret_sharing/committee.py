@@ -11,10 +11,6 @@ ours is drawn by commit and reveal, which they cannot steer
     survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
     published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round
     ours:      2 n once, and 2 K (n - 1) a round; K (n - 1) and K replies if totals open at the coordinator
-
-With ``published`` votes elect the committee, and a member tells all clients the total
-(:mod:`tacit.protections.secret_sharing.votes`).
-If too few members are left, a new committee is drawn without them and the sum starts again.
 """
 
 from __future__ import annotations

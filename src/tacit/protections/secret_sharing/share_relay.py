@@ -1,9 +1,4 @@
-"""What sums by secret sharing have in common at the coordinator: it relays what it cannot read.
-
-Clients deal sealed shares, holders add them, and partial sums give the total (what they do is in
-:mod:`tacit.protections.secret_sharing.share_holder`). Shares are sealed for their holder, and partial sums,
-where totals open at the clients, under a key that all clients have and the coordinator has not.
-"""
+"""What sums by secret sharing have in common at the coordinator: it relays what it cannot read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -79,10 +74,9 @@ class ShareRelay(AuthenticatedCoordinator):
         return taken
 
     def form(self, pending: PendingSum, share_round: ShareRound, gone: set[str]) -> PartialSums | None:
-        """Let clients deal and holders add, as many clients at a time as fit.
+        """Let clients deal and holders add, as many clients at a time as fit; the vanished join ``gone``.
 
         Returns None, before any partial sum was told, if fewer holders are left than can open the total.
-        Clients that vanished are added to ``gone``.
         """
         slots = self._settings.words(pending.layout, len(pending.parties))
         asked = [name for name in pending.parties if name not in gone]
