@@ -60,7 +60,11 @@ class Sites:
         self._index = {name: index for index, name in enumerate(holdings.names)}
         self.roster = tuple(holdings.names if roster is None else roster)
         self.last_error: Exception | None = None  # that a step raised, with its traceback
-        self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
+        self._settings = {
+            "keep_reply": keep_replies,
+            "limit": limit,
+            "caught": partial(setattr, self, "last_error"),
+        }
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
         self._performed = 0
@@ -95,9 +99,6 @@ class Sites:
             with suppress(AttributeError, OSError, TypeError):  # only the GNU one has this
                 ctypes.CDLL(None).malloc_trim(0)
         return raw
-
-    def _keep_error(self, error: Exception) -> None:
-        self.last_error = error
 
 
 def perform_in_time(
