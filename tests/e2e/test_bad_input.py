@@ -87,7 +87,6 @@ SETTINGS = [
     ("--protect paillier --clip=maybe", "clip = 'maybe'", "bool"),
     ("--protect paillier --holder client", "did you mean 'clients'?"),
     ("--protect paillier --randomness none", "randomness = 'none'", "djn"),
-    ("--protect ckks --parameters sums", "did you mean 'sum'?"),
     ("--protect ckks --opens coordinator", "--opens", "--protect plain"),
     ("--holder clients", "--holder is an option of --protect paillier"),
     ("--partition dirichlet --alpha 0", "alpha is 0", "above 0"),

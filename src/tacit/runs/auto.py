@@ -25,7 +25,16 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (
     {"name": "fedheonn"},
     {"name": "fedheonn", "hidden": 1000},
     {"name": "federboost", "rate": 0.1, "depth": 5, "columns": 0.5},  # slowly, each round from half of them
-    {"name": "federboost", "depth": 4, "lam": 0.0, "buckets": 256},  # quickly, small trees of fine splits
+    {  # small trees of fine splits, more of them
+        "name": "federboost",
+        "rate": 0.2,
+        "depth": 4,
+        "columns": 0.8,
+        "trees": 200,
+        "lam": 0.0,
+        "min_child_weight": 0.1,
+        "buckets": 256,
+    },
 )
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
