@@ -1,7 +1,6 @@
 """What parties are told beside a step: the agreed schema, then the shared values or the totals to open.
 
-If totals open at the coordinator, the shared values ride on every ask. If they open at the clients, each
-protected total joins a log, and an ask carries the entries that a party has not seen.
+Where totals open at the clients, they join a log, of which an ask carries what a party has not seen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +40,7 @@ class Briefing:
     def write(
         self, parties: Sequence[str], step: str
     ) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:
-        """Return what all of these parties are told, and a function that gives what one alone is told.
-
-        Steps of a protection know nothing of what is learnt, so that shared values do not ride on these.
-        """
+        """Return what all of these parties are told, and a function that gives what one alone is told."""
         fields: dict[str, Any] = {}
         if self.shared is not None and not step.startswith("protection."):
             fields.update({f"shared/{name}": value for name, value in self._view(self.shared).items()})

@@ -1,7 +1,4 @@
-"""The client's half of every method: enrol, follow what the federation has learnt, contribute, adopt.
-
-Every party can take these steps, whatever the method; :mod:`tacit.core.coordinator` is the other half.
-"""
+"""The client's half of every method: enrol, follow what the federation has learnt, contribute, adopt."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -104,10 +101,7 @@ def check_opening(party: Party, protection: Protection, contributions: int) -> i
 
 
 def follow(party: Party, components: Components, message: Message, told: Message) -> Shared | None:
-    """Catch up: take the agreed schema, then the shared values or the totals to open.
-
-    ``told`` is the part of the message that holds shared values: mostly what all parties were asked.
-    """
+    """Catch up: take the agreed schema, then the shared values (in ``told``) or the totals to open."""
     if (agreed := message.get("schema")) is not None:
         agreed = recent(party.cache, "told", agreed, lambda: agreed)  # one object for all of a process
         if party.state.setdefault("schema", agreed) != agreed:
@@ -218,10 +212,7 @@ def open_at_client(
     entry: Mapping[str, Any],
     read: Callable[[], Claim] | None = None,
 ) -> Total:
-    """Open a protected total at this client, if it is over enough contributions and proves to be theirs.
-
-    ``read`` reads what the total claims of itself; by default that it is the total of one sum.
-    """
+    """Open a total here, if over enough contributions and proved to be theirs; ``read`` reads its claim."""
     least = check_opening(party, components.protection, read_integer(entry, "contributors"))
     part, name = getattr(components, entry["component"]), entry["contribution"]
     protection = components.protection

@@ -1,9 +1,7 @@
-"""Components: what a federation agrees to run, rebuilt from names and settings at every party.
+"""Components: methods, protections and preparations, rebuilt from names and settings at every party.
 
-A method, a protection and a preparation are *components*: frozen dataclasses whose fields are their
-settings, or groups of them (:mod:`tacit.core.settings_group`). The manifest carries their names and
-settings, never their code; each party builds its own copy from what it has installed. What a party can be
-asked to do is marked (:mod:`tacit.core.marks`). A :class:`Registry` has components of one kind by name.
+The manifest carries the names and settings of these frozen dataclasses, never their code: each party builds
+its own copy from what it has installed. A :class:`Registry` has components of one kind by name.
 """
 
 from __future__ import annotations
@@ -124,7 +122,6 @@ def list_options(kind: type) -> list[Option]:
 
 
 def _type_name(one: Setting) -> str:
-    """Return the type of a setting as it is written; of a named choice its words."""
     kind = one.field.type
     written = kind if isinstance(kind, str) else inspect.formatannotation(kind)
     with suppress(NameError):  # of a class in a function, whose types have no names here

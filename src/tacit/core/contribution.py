@@ -109,10 +109,7 @@ def disclose_total(party: Party, message: Message, components: Components, share
 
 
 def lead_total(party: Party, message: Message, components: Components, shared: Shared) -> Message:
-    """Open a total as the one who leads, apply it, and tell what the method lets others know of that.
-
-    What it keeps to itself, such as histograms, goes into the next apply; all else is as it was told.
-    """
+    """Open a total as the one who leads, apply it, and tell what the method lets others know of that."""
     kept = strip_prefix(LEADER, party.state)
     known = kept or client.initial_values(components, shared.schema, client.manifest_of(party))
     before = Shared(shared.schema, {**known, **shared})

@@ -1,13 +1,8 @@
 """The coordinator's half of every method: one round can be read here from top to bottom.
 
-A method's ``train(coordinator)`` reads like its paper::
-
-    coordinator.round(self.moments, self.scale)
-    coordinator.round(self.gram, self.solve)
-
-and never sees where totals open. If that is at the coordinator, ``round`` applies the total here, and the
-shared values ride on the next ask. If it is at the clients, the protected total joins a log that rides on
-the next ask: each client opens it, applies it to its own replica and contributes to the next sum.
+A method's ``train`` never sees where totals open. If that is at the coordinator, ``round`` applies the total
+here, and the shared values ride on the next ask. If it is at the clients, the protected total joins a log
+that rides on the next ask: each client opens it, and applies it to its own replica.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -209,7 +204,6 @@ class Coordinator:
         return total
 
     def _lead(self, pending: PendingSum, entry: Mapping[str, Any], before: Shared) -> Shared:
-        """Have the leader open a total and apply it, and return what it tells of what was learnt."""
         leader = self.protection.leader
         wave = self.link.wave("client.lead_total", (leader,), entry, failures=pending.failures)
         for reply in list(wave):

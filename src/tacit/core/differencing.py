@@ -51,13 +51,7 @@ def subjects_of(family: Family | None, contribution: str, state: str) -> Subject
 
 
 class OpenedTotals:
-    """Who was in the totals that have been opened, or may have been.
-
-    >>> opened = OpenedTotals()
-    >>> opened.add(ROWS, "abcd")
-    >>> opened.opens(ROWS, "abc", least=3), opened.opens(subjects_of(None, "update", "5f2a"), "abc", least=3)
-    (False, True)
-    """
+    """Who was in the totals that have been opened, or may have been."""
 
     def __init__(self) -> None:
         self._opened: dict[Subject, list[Clients]] = {}
@@ -101,10 +95,7 @@ class OpenedTotals:
         self._announced = None
 
     def mark(self) -> None:
-        """Forget what was computed from shared values before the last mark but one.
-
-        A run that is stopped goes on from its last mark, or from the one before, and computes the same again.
-        """
+        """Forget what is from before the last mark but one: a run that was stopped goes on from either."""
         self._forget(self._old)
         self._marked, self._old = True, set(self._opened)
 

@@ -57,7 +57,6 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
 
 
 def _checked(message: Message) -> float:
-    """Check a reply for the fields that :func:`tacit.core.steps.perform` writes; return its CPU time."""
     cpu, notes = message.get("$cpu"), message.get("$notes", ())
     if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
         raise MessageError("reply without its CPU time")

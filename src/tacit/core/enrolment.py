@@ -120,6 +120,5 @@ class Enrolment:
                 raise FederationError(f"{odd[0]} cannot serve: {self._failures[odd[0]]}")
 
     def _welcome(self, reply: Reply) -> Message:
-        """Return an introduction, once it is known to be that party's own."""
         self._protection.welcome(reply.party, strip_prefix("protection/", reply.message))
         return self._link.transport.authentic(reply)

@@ -1,8 +1,4 @@
-"""Events say what happened; ledgers, progress bars, run folders and web pages only read them.
-
-No method prints, times or counts anything: engine and coordinator emit events, numbered in the order in
-which replies are folded, and whoever is interested subscribes.
-"""
+"""Events say what happened; no method prints, times or counts: whoever is interested subscribes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -122,7 +122,6 @@ def classified(value: Any) -> tuple[str, int]:
 
 
 def _scalar(value: Any) -> int:
-    """Return the size of single numbers and texts: small, but they may tell much."""
     if isinstance(value, int | float):
         return 8
     if isinstance(value, str):

@@ -28,12 +28,7 @@ def _is_names(value: Any) -> bool:
         return False
 
 
-def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(map(test, value))
-
-
 def _array(types: str, dimensions: int) -> Callable[[Any], bool]:
-    """Return a test for arrays of one of these NumPy type codes."""
     return lambda value: (
         isinstance(value, np.ndarray) and value.dtype.char in types and value.ndim == dimensions
     )
@@ -48,7 +43,7 @@ CLIENTS: Kind = "a number of clients", lambda value: type(value) is int and 0 <=
 NUMBER: Kind = "a number", lambda value: type(value) in (int, float)
 FLAG: Kind = "yes or no", lambda value: type(value) is bool
 TEXT: Kind = "a text", _is_text
-TEXTS: Kind = "a list of texts", _list_of(_is_text)
+TEXTS: Kind = "a list of texts", lambda value: isinstance(value, tuple) and all(map(_is_text, value))
 BYTES: Kind = "bytes", lambda value: isinstance(value, bytes)
 NAMES: Kind = "names as bytes", _is_names
 BLOB: Kind = "a blob", lambda value: isinstance(value, Blob)

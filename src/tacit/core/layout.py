@@ -54,10 +54,6 @@ class Layout:
     ``row_norm`` is the longest L2 norm of what one row brings to the vector, where the contribution is a sum
     over rows that are bounded so; None if it is not known. ``parts`` is how many equal parts of a run's
     privacy budget the sum takes, if noise is added to it.
-
-    >>> layout = Layout(Field("gram", (2, 2), bound=1.0), Field("count", ()))
-    >>> layout.pack({"gram": np.eye(2), "count": np.array(3.0)}).tolist()
-    [1.0, 0.0, 0.0, 1.0, 3.0]
     """
 
     grows = False  # whether the total may outgrow what is known of it, up to all bounds together

@@ -1,7 +1,4 @@
-"""The coordinator's link to the parties of a run: who they are, what they know, and how they are asked.
-
-Methods do not see it. A protection's coordinator half gets it, and a sum under way works on it.
-"""
+"""The coordinator's link to the parties of a run, for protections: who they are, and how they are asked."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -120,7 +120,6 @@ class Manifest:
 
 
 def _check_plain(values: Mapping[str, Any]) -> None:
-    """Refuse a manifest that came by wire and whose values are not what their names say."""
     for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
         if (found := type(values[name])) is not kind:
             raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")

@@ -39,13 +39,7 @@ _decoder = msgspec.msgpack.Decoder(list[list[Any]])
 
 
 class Message(Mapping[str, Any]):
-    """A frozen mapping of names to arrays, bytes, blobs and plain values.
-
-    >>> note = Message(weights=np.arange(3.0), round=2, labels=["no", "yes"])
-    >>> back = Message.decode(note.encode())
-    >>> back == note, back["labels"], back["weights"].flags.writeable
-    (True, ('no', 'yes'), False)
-    """
+    """A frozen mapping of names to arrays, bytes, blobs and plain values."""
 
     __slots__ = ("_fields",)
     _fields: dict[str, Value]
@@ -77,11 +71,9 @@ class Message(Mapping[str, Any]):
         return name in self._fields
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or a default."""
         return self._fields.get(name, default)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return the names with their values."""
         return self._fields.items()
 
     def __or__(self, new: Mapping[str, Any]) -> Message:
@@ -141,10 +133,7 @@ class Message(Mapping[str, Any]):
 
     @classmethod
     def decode(cls, raw: bytes, limit: int = DEFAULT_LIMIT) -> Message:
-        """Decode bytes from anywhere; arrays are read-only views into them.
-
-        Bytes that are not exactly what :meth:`encode` would give, or more than ``limit``, are refused.
-        """
+        """Decode bytes that are exactly what :meth:`encode` would give; arrays are read-only views."""
         size = len(raw)
         if size > limit:
             raise MessageError(f"message of {size:,} bytes, the limit is {limit:,}: send less, or raise it")
@@ -202,7 +191,6 @@ def _read_header(raw: bytes, size: int) -> tuple[list[list[Any]], int]:
 
 
 def _name(entry: list[Any], previous: str) -> str:
-    """Return the name of a header entry; names rise, so that there is one order and no repetition."""
     if len(entry) < 2 or not isinstance(entry[0], str):
         raise MessageError("header entry without a name")
     name: str = entry[0]

@@ -1,9 +1,8 @@
 """What a client remembers of the totals that it opened: who was in them, by the names that they prove.
 
-The coordinator compares totals before one opens (:mod:`tacit.core.differencing`). Where clients open totals
-that prove whose contributions they hold, each client compares them by itself as well, so that a coordinator
-which skips its check has no total opened that with those opened here before shows a few. Names are kept, not
-their places on the roll: a coordinator may tell another roll later.
+The coordinator compares totals before one opens (:mod:`tacit.core.differencing`). Clients that open totals
+compare them as well, so that a coordinator which skips its check has none opened that shows a few. Names are
+kept, not their places on the roll: a coordinator may tell another roll later.
 """
 
 import zlib

@@ -1,7 +1,4 @@
-"""Work on one core or spread over several, with its CPU time counted where it belongs.
-
-The ledger asks how long the calling thread computed. What helpers compute in its stead is added here.
-"""
+"""Work on one core or spread over several; CPU time of helpers counts for the thread that they help."""
 
 import multiprocessing
 import sys
@@ -33,9 +30,8 @@ def cpu_seconds() -> float:
 def each(function: Callable[[int], Found], count: int, processes: int) -> list[Found]:
     """Return the results for 0 … count - 1, in order, computed by so many processes.
 
-    They are forked, so that what they work on need not travel. Where that is not safe, because this process
-    has other threads or is itself a helper, and elsewhere than on Linux, threads take their place, from
-    which only what lets go of the interpreter's lock gains.
+    They are forked, so that what they work on need not travel. Where that is not safe, because there are more
+    threads or this is itself a helper, and elsewhere than on Linux, threads take their place.
     """
     few = max(1, min(processes, count))
     bounds = [count * place // few for place in range(few + 1)]

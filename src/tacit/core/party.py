@@ -1,8 +1,7 @@
 """Parties: what one of them holds, and how a step changes it.
 
-A party's *state* holds message types only and its *vault* holds secrets; a step works on both and
-either commits them whole or leaves them as they were. Its *cache* may vanish at any time. Nothing
-else survives a step, because on a deployed engine each step is a new process.
+A party's *state* holds message types only and its *vault* holds secrets; a step works on both and either
+commits them whole or leaves them as they were. Its *cache* may vanish. Nothing else survives a step.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ class _Fields(UserDict[str, Value]):
     """A mapping whose inherited forms of these, which ask for each value by its name, would take longer."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or a default."""
         return self.data.get(name, default)
 
     def items(self) -> ItemsView[str, Value]:
-        """Return the names with their values."""
         return self.data.items()
 
 

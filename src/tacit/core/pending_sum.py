@@ -59,10 +59,7 @@ class PendingSum:
         common: Mapping[str, Any] | None = None,
         parties: Sequence[str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
-        """Ask for contributions, each with its ticket, and yield them in party order as they come.
-
-        One that is refused (:meth:`refuse`) before the next is taken does not count.
-        """
+        """Ask for contributions, and yield them in party order, unless refused before the next is taken."""
         call = {"component": self.component, "contribution": self.contribution, "sum": self.number}
         call |= add_prefix("ticket/", {**(common or {}), **self._told})
         asked, given = self.parties if parties is None else tuple(parties), tickets or {}
@@ -155,7 +152,6 @@ class PendingSum:
         }
 
     def _claim(self) -> dict[str, Any]:
-        """Return of which sum and which clients this total is, where it is opened by others."""
         protection = self.link.components.protection
         if protection.opens == "coordinator":
             return {}

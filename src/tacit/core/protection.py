@@ -1,9 +1,7 @@
 """Protections: how a sum is formed without showing its terms. This is their interface.
 
-A protection is three classes. Its settings (:class:`Protection`) are known to all: they say in ``promises``
-who holds which key, who sees what, which collusion breaks it, what a dropout does, and what it costs. What
-it does at the coordinator (:class:`CoordinatorHalf`) and at a client (:class:`ClientHalf`) are classes of
-their own, so that a file shows on whose machine a line runs, and each keeps its own state.
+Settings (:class:`Protection`) are known to all; what is done at the coordinator (:class:`CoordinatorHalf`)
+and at a client (:class:`ClientHalf`) are classes of their own: a file shows on whose machine a line runs.
 """
 
 from __future__ import annotations

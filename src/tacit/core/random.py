@@ -20,11 +20,7 @@ def derive(key: bytes, label: Iterable[object]) -> bytes:
     """Derive 32 bytes from a key and a label, each part length-prefixed so that none run together."""
     digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"tacit-random")
     for part in label:
-        raw = _kind(part) + str(part).encode()
+        # The label 1 is kept apart from the label "1"; whole numbers are alike whoever made them.
+        raw = (b"#" if isinstance(part, int | np.integer) else b"=") + str(part).encode()
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return digest.digest()
-
-
-def _kind(part: object) -> bytes:
-    """Keep the label 1 apart from the label "1"; whole numbers are alike whoever made them."""
-    return b"#" if isinstance(part, int | np.integer) else b"="

@@ -85,7 +85,6 @@ def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) ->
 
 
 def _groups(totals: Sequence[AbstractSet[Piece]]) -> Iterator[tuple[tuple[bool, ...], set[str]]]:
-    """Pieces that were in the same totals: in which, and of which clients."""
     found: dict[tuple[bool, ...], set[str]] = defaultdict(set)
     for piece in set().union(*totals):
         found[tuple(piece in total for total in totals)].add(piece[0])

@@ -1,7 +1,6 @@
 """Settings groups: settings of a component that belong together, with their own checks and logic.
 
-In Python a group is nested, ``FedAvg(local=LocalTraining(epochs=5))``. In a manifest, in TOML and on the
-command line its settings stand beside the component's own, under unique names: ``epochs = 5``.
+In a manifest, in TOML and on the command line they stand beside the component's own, under unique names.
 """
 
 import dataclasses
@@ -122,7 +121,6 @@ def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
 
 
 def _allowed(hint: Any) -> tuple[Any, ...]:
-    """Return all values of a Literal, and None if it is optional; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
     members = [(None,) if member is type(None) else _allowed(member) for member in typing.get_args(hint)]

@@ -196,11 +196,7 @@ def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], 
 
 
 def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
-    """Let a coordinator whose parties are enrolled anew go on with what was learnt.
-
-    Whatever is spent by being computed counts as spent: in each attempt since, one round of so many ``sums``
-    may have begun.
-    """
+    """Let a coordinator whose parties enrolled anew go on; each attempt since has spent one round's sums."""
     if coordinator.schema != snapshot.schema:
         raise DataError("the clients' schema is not that of the run they go on with: bring the same columns")
     since = coordinator.manifest.attempt - snapshot.attempt

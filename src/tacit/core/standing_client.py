@@ -155,7 +155,6 @@ def _same_terms(party: Party) -> None:
 
 
 def _same_columns(party: Party, shared: Shared) -> None:
-    """Refuse rows with other columns than agreed: a client's file may have changed since it enrolled."""
     agreed, own = ({c.name: c.kind for c in held.columns} for held in (shared.schema, party.data))
     if list(agreed.items()) == list(own.items()) and shared.schema.task == party.data.task:
         return

@@ -1,8 +1,7 @@
 """How a party answers an ask: decodes an incoming message and runs the step it names.
 
-An ask is a *call* that is the same for all parties of a wave and a *job* for this party alone, both
-messages. Serial numbers only rise: a repeated ask gets the stored reply, an older one is refused,
-and whatever raises leaves the party as it was.
+Serial numbers only rise: a repeated ask gets the stored reply, an older one is refused, and whatever raises
+leaves the party as it was.
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """How the coordinator asks parties: every ask of every method and protection goes through here.
 
-A *wave* asks some parties for one step. What all are asked is encoded once; each party's own part carries,
-where there is a channel, a tag. Replies stream back in party order. What they cost, and what anyone could
-see in them, is emitted as events.
+A *wave* asks some parties for one step. What replies cost, and what anyone could see in them, are events.
 """
 
 import hashlib
@@ -152,7 +150,6 @@ class Transport:
         return write
 
     def _own_cpu(self) -> float:
-        """Return the coordinator's CPU time since the last wave, without that of parties in its thread."""
         now = cpu_seconds()
         spent = max(0.0, now - self._cpu_mark - self._cpu_inline)
         self._cpu_mark, self._cpu_inline = now, 0.0

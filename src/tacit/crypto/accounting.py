@@ -54,15 +54,7 @@ class Release:
 
 @dataclass
 class Accountant:
-    """Counts what has been released.
-
-    Examples
-    --------
-    >>> spent = Accountant(delta=1e-5)
-    >>> spent.add(Release(noise=4.0), rounds=10)
-    >>> round(spent.epsilon(), 2)
-    3.34
-    """
+    """Counts what has been released."""
 
     delta: float  # well below one over the number of clients
     releases: Releases = field(default_factory=dict)  # with how often: all there is to keep in a checkpoint
@@ -117,7 +109,6 @@ def _epsilon(releases: Releases, delta: float) -> float:
 
 
 def _bound(releases: Releases, delta: float) -> float:
-    """Bound ε by Rényi divergences, which takes milliseconds."""
     sampled = any(release.sampling < 1 for release in releases)
     accountant = _library().rdp.RdpAccountant(ORDERS if sampled else ORDERS + LARGE_ORDERS)
     for release, rounds in releases.items():

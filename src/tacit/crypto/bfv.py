@@ -54,16 +54,7 @@ PRIMES = {  # of the usual degree, by the bits of q; the last of three is SEAL's
 
 @dataclass(frozen=True)
 class Parameters:
-    """A ring, and what it holds.
-
-    Examples
-    --------
-    >>> chosen = Parameters.holding(values=4_000, plain_bits=39, summands=100)
-    >>> chosen, chosen.name
-    (Parameters(degree=4096, modulus_bits=52, plain_bits=39), '4096-52-39')
-    >>> Parameters.holding(4_000, plain_bits=47, summands=20_000).bytes_per_value
-    9.0
-    """
+    """A ring, and what it holds."""
 
     degree: int  # of the ring's polynomials: so many integers fit into one ciphertext
     modulus_bits: int  # of q, so of each coefficient that travels
@@ -165,18 +156,7 @@ INTEGERS = Form(
 
 
 class Cipher(KeyHolder):
-    """Encrypts and decrypts for those who hold the key.
-
-    Examples
-    --------
-    >>> chosen = Parameters.holding(values=2, plain_bits=20, summands=3)
-    >>> cipher = Cipher(rings.new_secret())
-    >>> adder = Adder(chosen, cipher.key_id)
-    >>> for client in range(3):
-    ...     adder.add(cipher.encrypt(np.array([1_000, -client]), chosen, summands=3))
-    >>> cipher.decrypt(adder.total(), chosen)
-    array([3000,   -3])
-    """
+    """Encrypts and decrypts for those who hold the key."""
 
     def __init__(self, secret: Secret) -> None:
         super().__init__(secret, ring_of(_NAMED))

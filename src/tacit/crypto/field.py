@@ -51,7 +51,6 @@ def multiply(a: Ring, b: Ring) -> Ring:
 
 
 def _reduce(values: Ring) -> Ring:
-    """Bring any uint64 below the prime."""
     folded = (values & _P) + (values >> _61)
     return np.where(folded >= _P, folded - _P, folded)
 

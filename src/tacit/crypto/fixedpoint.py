@@ -112,13 +112,6 @@ class FixedPoint:
         Largest total in units of a value's bound, where that is known to be less than the summands.
     whole_numbers : bool
         Whether values stand for themselves (see :meth:`whole`).
-
-    Examples
-    --------
-    >>> code = FixedPoint(np.array([1.0, np.inf]), bits=24, summands=100)
-    >>> a, b = np.array([0.5, 1e9]), np.array([-0.25, -3.5])
-    >>> code.decode(code.encode(a) + code.encode(b)).round(6).tolist()
-    [0.25, 999999996.5]
     """
 
     bounds: Vector
@@ -214,7 +207,6 @@ class FixedPoint:
         return values
 
     def _check_range(self, totals: Integers) -> None:
-        """Refuse a total that no so many vectors within their bounds have."""
         most = self.summands << (self.bits - 1)
         largest = max(-int(totals.min()), int(totals.max())) if totals.size else 0
         if largest > most:

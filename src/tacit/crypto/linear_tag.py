@@ -137,18 +137,7 @@ class DerivedKey:
 
 
 class TagKey(DerivedKey):
-    """Makes the weights and pads of every place from a key that the adder must not have.
-
-    Examples
-    --------
-    >>> key, place = TagKey(Secret(bytes(32))), b"run 1, sum 1"
-    >>> weights = key.weights(place, 3)
-    >>> vectors = {"ann": np.array([1, -2, 3]), "bob": np.array([7, 0, -1])}
-    >>> pads = key.pads(place, label_digests([b"ann", b"bob"]))
-    >>> tags = [weights.product(x) + add_pads(pad[None]) for x, pad in zip(vectors.values(), pads)]
-    >>> sum(tags) % PRIME == (weights.product(vectors["ann"] + vectors["bob"]) + add_pads(pads)) % PRIME
-    True
-    """
+    """Makes the weights and pads of every place from a key that the adder must not have."""
 
     def __init__(self, secret: Secret) -> None:
         super().__init__(secret, b"tacit linear tags")

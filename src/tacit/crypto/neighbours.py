@@ -56,13 +56,6 @@ def neighbours_for(
     Caveats: a server that picks *after* seeing the graph who "vanishes" can cut a sparse graph into parts
     (``tacit.protections.masked.rules`` says how small). And 1 is about one draw: a server that computes 2^s
     draws, with other numbers of its corrupt clients, before it announces one finds what it likes.
-
-    Examples
-    --------
-    >>> [neighbours_for(n).neighbours for n in (40, 100, 1_000, 20_000)]
-    [39, 20, 42, 54]
-    >>> neighbours_for(40).threshold
-    21
     """
     for name, share in (("corrupt_share", corrupt_share), ("dropout_share", dropout_share)):
         if not 0 <= share < 1:
@@ -102,7 +95,6 @@ def _fit(
     active: bool,
     count: int,
 ) -> Sizing | None:
-    """Return the sizing for so many neighbours; None if they are too few, or if no threshold will do."""
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
     apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
     if apart > secure:

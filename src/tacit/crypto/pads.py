@@ -40,21 +40,7 @@ _WORDS = 1 << 15  # of pads that are expanded at a time
 
 
 class PadKey(DerivedKey):
-    """Makes the pads of every place from a key that the adder must not have.
-
-    Examples
-    --------
-    >>> from tacit.crypto.linear_tag import label_digests
-    >>> key, place, labels = PadKey(Secret(bytes(32))), b"run 1, sum 1", [b"ann", b"bob"]
-    >>> total = np.zeros(3, np.uint64)
-    >>> for label, value in zip(labels, (5, 2)):
-    ...     vector = np.full(3, value, np.uint64)
-    ...     key.add(vector, place, key.choose(place, label_digests([label])))
-    ...     total += vector
-    >>> total -= key.combine(place, key.choose(place, label_digests(labels)), 3, np.uint64)
-    >>> total.tolist()
-    [7, 7, 7]
-    """
+    """Makes the pads of every place from a key that the adder must not have."""
 
     def __init__(self, secret: Secret) -> None:
         super().__init__(secret, b"tacit pads")

@@ -118,7 +118,6 @@ def _weight_digits(points: tuple[int, ...], others: tuple[int, ...]) -> NDArray[
 
 @lru_cache(maxsize=1024)
 def _weights(points: tuple[int, ...], at: int) -> Ring:
-    """Return Lagrange's coefficients, Π (at - x_j) / (x_i - x_j) over j ≠ i, with one inversion for all."""
     above = prod([at - point for point in points]) % PRIME
     below = [(at - own) * prod([own - other for other in points if other != own]) % PRIME for own in points]
     behind = list(accumulate(below, lambda a, b: a * b % PRIME, initial=1))

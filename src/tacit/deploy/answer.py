@@ -57,8 +57,7 @@ def answer(
     """Perform one ask at a site, and return the encoded reply.
 
     ``config`` is what the run says of itself: only in experiments is it listened to. ``call`` is what all
-    are asked, ``job`` what this site alone is told. A step may take ``timeout`` seconds; messages of more
-    than ``limit`` bytes are refused.
+    are asked, ``job`` what this site alone is told.
     """
     message, asked = Message(), len(call) + len(job)
     try:
@@ -161,12 +160,10 @@ def _check_channel(party: Party) -> None:
 
 
 def _digest(settings: Settings) -> str:
-    """Return the digest of the settings that a run's configuration carries."""
     return hashlib.sha256(msgspec.json.encode(settings.as_tables(), order="sorted")).hexdigest()
 
 
 def _terms(manifest: Manifest) -> str:
-    """Return the digest of what all attempts at a run have agreed on."""
     return replace(manifest, attempt=0).digest
 
 

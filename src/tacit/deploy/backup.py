@@ -114,12 +114,10 @@ def restore(file: Path, to: Path, unlock: Path | None = None) -> dict[str, Any]:
 
 
 def _party(folder: Path) -> SiteFolder:
-    """Return the site of a folder, or an operator's coordinator."""
     return Operator(folder).coordinator if (folder / "federation.json").is_file() else SiteFolder(folder)
 
 
 def _files(folder: Path, but: set[Path]) -> Iterator[Path]:
-    """Yield what belongs into a backup, in an order in which nothing is newer than what vouches for it."""
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     for path in sorted(found, key=lambda each: (each.name not in FIRST, each.suffix != ".head", each)):
         flower = path.relative_to(folder).parts[0] == "flower"  # made anew when the coordinator starts
@@ -128,7 +126,6 @@ def _files(folder: Path, but: set[Path]) -> Iterator[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """Return what is in a file; of a database, as it is at one moment."""
     if not (raw := path.read_bytes()).startswith(SQLITE):
         return raw
     address = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process began is taken back first
@@ -144,7 +141,6 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _extract(file: Path, to: Path, key: Secret) -> tuple[Facts, int]:
-    """Write a backup's files; return what it says of itself, and how many files there are."""
     try:
         raw = file.read_bytes()
         if not raw.startswith(MAGIC):

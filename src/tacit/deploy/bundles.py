@@ -1,8 +1,7 @@
 """Bundles, requests and signed rosters: the files that an operator and the sites send each other.
 
-A *bundle* is what a site joins with: one private file with the address, the authority's certificate and the
-roster, and the site's keys if the operator has made them. A *request* is a site that makes its own keys; its
-bundle comes back without any. A *signed roster* tells all sites who takes part from now on.
+A site joins with a *bundle*, which has its keys if the operator made them; one that makes its own sends a
+*request* first. A *signed roster* tells all sites who takes part from now on.
 """
 
 import json

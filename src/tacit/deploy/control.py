@@ -1,7 +1,6 @@
 """What an operator asks of its own SuperLink: which nodes there are, and a run with its messages.
 
-A run is started and led by one process. It claims the run as Flower's executors do, with the operator's
-token. Nobody else can, and nothing claims a run that was started in another way.
+The process that starts a run claims it, with the operator's token: nobody else can.
 """
 
 import fcntl
@@ -89,7 +88,6 @@ def make_app() -> bytes:
 
 
 def _with_token(token: str, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-    """Add the operator's token to a request."""
     context.request.headers["Authorization"] = f"Bearer {token}"
     return call_next(context)
 
@@ -105,17 +103,14 @@ class Grid(HttpGrid):
         )
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """Return the nodes that are connected."""
         with explained(self._addr):
             return super().get_nodes()
 
     def push_messages(self, messages: Iterable[FlowerMessage]) -> Iterable[str]:
-        """Push messages, and return their numbers."""
         with explained(self._addr):
             return super().push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
-        """Return the replies that have come."""
         client = self._runtime_client
         with explained(self._addr):
             found = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
@@ -248,6 +243,5 @@ def _beat(client: RuntimeHttpClient) -> bool:
 
 
 def _end(client: RuntimeHttpClient, status: str, details: str) -> None:
-    """Tell the SuperLink that a run is over, if it is there to be told."""
     with client, suppress(httpx.HTTPError):
         client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))

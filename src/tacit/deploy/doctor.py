@@ -148,7 +148,6 @@ def _site(folder: Path) -> Iterator[Finding]:
 
 
 def _schema(site: SiteFolder, columns: set[str]) -> Finding:
-    """Compare the rows' columns with those that the federation agreed on last."""
     for run in site.store.runs() if (site.path / "state.db").is_file() else ():
         known = site.store.recalled(run, Party(site.name, dict, site.secret))
         if known is not None and (raw := known.state.get("schema")) is not None:
@@ -185,7 +184,6 @@ def _locked(site: SiteFolder) -> Finding:
 
 
 def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
-    """Look whether the SuperLink answers, is who it should be, and has about the same time."""
     if not listens(connection.port, connection.host):
         yield Finding("superlink", False, f"nobody answers at {connection.address}: {fix}")
         return

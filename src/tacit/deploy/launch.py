@@ -31,10 +31,7 @@ from tacit.training import Training
 
 
 class DeployedFederation(Federation):
-    """Parties at SuperNodes, reached through Flower's ``grid``, which may be given later.
-
-    The coordinator has a secret of its own, and the roster that all have pinned, in its ``folder``.
-    """
+    """Parties at SuperNodes, reached by ``grid``; the coordinator's secret and roster are in ``folder``."""
 
     def __init__(self, settings: Settings, folder: SiteFolder, grid: Any = None) -> None:
         roster = folder.roster
@@ -67,11 +64,9 @@ class DeployedFederation(Federation):
         return super().train(method, events=told, **settings)
 
     def record(self, events: Events, run: str = "") -> None:
-        """Record in the coordinator's audit log what is asked and what opens."""
         events.subscribe(RunRecords(self._log, run))
 
     def lasting_engine(self, names: Sequence[str] = ()) -> FlowerEngine:
-        """Return the engine by which these sites are reached, or all; wait for those that are named."""
         clients = {name: key for name, key in self._roster.clients.items() if name in names or not names}
         roster = replace(self._roster, clients=clients)
         engine = FlowerEngine(self.grid, roster, timeout=self._settings.run.timeout)
@@ -108,7 +103,6 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
 
 
 def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
-    """Return the roster in the order of the rows' holders: floats are added in party order."""
     if odd := sorted({*names} ^ roster.clients.keys()):
         raise ConfigError(
             f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
@@ -135,20 +129,13 @@ def leading(settings: Settings) -> Iterator[DeployedFederation]:
 
 
 def launch(settings: Settings, *subscribers: Subscriber, resume: Checkpoint | None = None) -> Finished:
-    """Run a job on the Flower federation that the settings name, on the SuperLink's machine.
-
-    It writes the same run folder as on the embedded engine. Subscribers get every event. ``resume`` is a run
-    of these settings that was stopped: it goes on in its own folder.
-    """
+    """Run a job on the Flower federation of the settings; ``resume`` is a stopped run, in its own folder."""
     with leading(settings) as federation:
         return execute(settings, *subscribers, federation=federation, resume=resume)
 
 
 def tune(settings: Settings, space: Space, **search: Any) -> dict[str, Any]:
-    """Search settings of a method on the Flower federation; see :func:`tacit.runs.tune.tune`.
-
-    Each trial is a run of its own to the sites, which accept it or not by their policy.
-    """
+    """Search settings of a method on the Flower federation; see :func:`tacit.runs.tune.tune`."""
     with leading(keeping_aside(settings)) as federation:
         return search_settings(settings, space, federation=federation, **search)
 

@@ -1,7 +1,4 @@
-"""Metrics and health of a running coordinator or site over HTTP, for Prometheus and for load balancers.
-
-All is read from the folder, mostly from its audit log, when somebody asks: steps are other processes' work.
-"""
+"""Metrics and health of a coordinator or site over HTTP, read from its folder when somebody asks."""
 
 import json
 import sys
@@ -44,7 +41,6 @@ class FolderMetrics(Collector):
         self._at = 0.0
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics, as they are now."""
         self._read()
         for (name, counts), label in zip(self._counts.items(), ("event", "direction"), strict=True):
             family = CounterMetricFamily(name, f"{name.split('_')[1]} of the audit log", labels=[label])

@@ -166,7 +166,6 @@ class Node:
         return partial(self._retry.invoke, call)
 
     def _activate(self) -> int:
-        """Connect, and return this node's number; after a crash it counts as connected for a minute."""
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
@@ -221,7 +220,6 @@ class Node:
             return False
 
     def _answer_next(self, perform: Perform, records: AuditLog) -> bool:
-        """Answer the next message; return whether there was one."""
         try:
             found = self._patient(self._client.PullMessages)(PullMessagesRequest(node=self._number))
             if not found.messages_list:
@@ -243,7 +241,6 @@ class Node:
         return True
 
     def _settings_of(self, run: int) -> str:
-        """Return what a run says of its settings."""
         if run not in self._settings:
             found = self._patient(self._client.GetRun)(GetRunRequest(node=self._number, run_id=run)).run
             if len(self._settings) >= REMEMBERED:

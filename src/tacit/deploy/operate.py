@@ -98,7 +98,6 @@ def connection_of(folder: Path) -> Connection:
 
 @contextmanager
 def _running(folder: Path, processes: Sequence[subprocess.Popen[bytes]] = ()) -> Iterator[None]:
-    """Run the block as the one command of a folder, and end its processes, also if this one is to end."""
     path = folder / PID
     with path.open("a") as lock:  # held until this process ends, however it does
         if not _locks(lock):
@@ -113,7 +112,6 @@ def _running(folder: Path, processes: Sequence[subprocess.Popen[bytes]] = ()) ->
 
 
 def _locks(file: TextIO) -> bool:
-    """Return whether nobody else has locked a file, and lock it."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -1,9 +1,4 @@
-"""What an operator keeps of a federation: authority, own keys, who takes part, and a bundle for each site.
-
-The folder has ``ca.crt``, ``ca.key``, ``server.pem`` and ``server.key``, the coordinator's folder and its
-key, ``federation.json`` (address, members, revision of the roster), ``roster.json`` (signed, for the sites),
-``bundles/``, and Flower's own home in ``flower/``.
-"""
+"""What an operator keeps of a federation: authority, own keys, who takes part, and a bundle for each site."""
 
 import json
 import re
@@ -130,7 +125,6 @@ def check_name(name: str) -> str:
 
 
 def _make_member(path: Path, name: str) -> tuple[Member, dict[str, bytes]]:
-    """Make a site's folder with keys of its own; return their public halves, and all files."""
     unlock = new_unlock().encode()
     site = SiteFolder.create(path, SiteSettings(name, unlock="unlock"), Secret(unlock))
     write_private(path / "unlock", unlock)

@@ -83,7 +83,6 @@ def record_refusal(
 
 
 def _asked(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an ask says of itself, where that is a word or a number."""
     found = {word: message.get(name) for name, word in ASKED.items()}
     return {word: value for word, value in found.items() if isinstance(value, str | int)}
 
@@ -119,7 +118,6 @@ class RunRecords:
         self._run, self._up, self._down = run, 0, 0
 
     def __call__(self, number: int, event: Event) -> None:
-        """Record an event, if it belongs there."""
         facts = {WORDS.get(name, name): value for name, value in msgspec.structs.asdict(event).items()}
         match event:
             case RunStarted():

@@ -37,5 +37,4 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
 
 
 def _prefix(manifest: Manifest) -> str:
-    """Return how fields of a party's state begin that hold a model, or what it is learning."""
     return MODEL if manifest.stands else "shared/"

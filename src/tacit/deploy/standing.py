@@ -1,7 +1,4 @@
-"""What a site checks of its own in a standing federation, whose coordinator asks it again over months.
-
-What the steps themselves check is in :mod:`tacit.core.standing_client`.
-"""
+"""What a site checks of its own in a standing federation (steps: :mod:`tacit.core.standing_client`)."""
 
 from tacit.core.client import components_of, manifest_of
 from tacit.core.errors import ProtectionError

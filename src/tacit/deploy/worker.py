@@ -1,7 +1,6 @@
 """The process in which a site performs its steps: ``python -m tacit.deploy.worker FOLDER``.
 
-It stays between messages, with all imports done, and has no connection: asks and replies cross its standard
-streams. What arrives are bytes of our own codec; every part is built from what is installed.
+It has no connection: asks and replies cross its standard streams, as bytes of our own codec.
 """
 
 import sys

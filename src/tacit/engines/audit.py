@@ -40,7 +40,8 @@ class AuditLog:
 
     def add(self, event: str, **facts: Any) -> None:
         """Add a record, and return once it is on disk; refuse if it cannot be, or if the log is not whole."""
-        known = {name: _short(value) for name, value in facts.items() if value is not None}
+        known = {name: value for name, value in facts.items() if value is not None}
+        known |= {name: visible(text[:LONGEST]) for name, text in known.items() if isinstance(text, str)}
         raw = msgspec.json.encode({"at": now(), "event": event, **known}, enc_hook=dict)  # settings are views
         try:
             self.path.touch(0o600)
@@ -75,10 +76,7 @@ class AuditLog:
             links.check_end()
 
     def verify(self, noted: End | None = None) -> End:
-        """Refuse a log that was changed, cut, moved or put back; return its end.
-
-        ``noted`` is an end that was noted elsewhere: the log must still hold it.
-        """
+        """Refuse a log that was changed, cut or put back, or lacks the end ``noted`` once; return its end."""
         number, digest = 0, b""
         with self._read() as (_, links):
             for number, (_raw, digest) in enumerate(links.read(), start=1):
@@ -121,8 +119,3 @@ class AuditLog:
 def now() -> str:
     """Return the time, as records have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _short(value: Any) -> Any:
-    """Return a value as it is recorded: texts on one line, and not too long."""
-    return visible(value[:LONGEST]) if isinstance(value, str) else value

@@ -1,7 +1,6 @@
 """The embedded engine: all parties in this process, or in a few worker processes.
 
-Every ask and reply is really encoded and decoded, so that bytes are real; what is the same for all
-parties of a wave is encoded once, and decoded once per process. Replies come back in party order
+Asks and replies are really encoded and decoded, so that bytes are real, and replies come back in party order
 whatever the number of workers, so that one seed gives one model.
 """
 
@@ -147,12 +146,10 @@ class _Worker:
         self._last: Future[Frames] | None = None
 
     def begin(self, pieces: list[bytes]) -> None:
-        """Tell the process whose rows it has; one that is gone is noticed when its replies are wanted."""
         with suppress(BrokenPipeError):
             write_frames(self._asks, pieces)
 
     def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> Future[Frames]:
-        """Ask for a batch of replies."""
         names = "\n".join(name for name, _ in batch).encode()
         seconds = b"" if timeout is None else repr(timeout).encode()
         pieces = [seconds, names, *(job for _, job in batch)]
@@ -169,7 +166,6 @@ class _Worker:
         return read_frames(self._replies)
 
     def receive(self, replies: Future[Frames], patience: float | None) -> Frames:
-        """Return a batch of replies; None if the process is gone or out of patience."""
         try:
             return replies.result(patience)
         except TimeoutError:

@@ -48,11 +48,7 @@ class EpsilonLedger:
         self.path = path
 
     def charge(self, terms: str, run: str, charge: Charge, limit: float | None = None) -> None:
-        """Write a charge down, or refuse it.
-
-        ``terms`` is the digest of what all attempts at the run have agreed on; ``limit`` is the largest
-        epsilon over all runs.
-        """
+        """Write a charge down, or refuse it; ``terms`` is the digest of what a run's attempts agreed on."""
         key = (terms, charge.unit, charge.noise, charge.sampling, charge.delta)
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")  # no two charges fit into the same rest

@@ -1,9 +1,7 @@
 """The Flower engine: parties at SuperNodes, asked through a SuperLink.
 
-It runs where the run was started. Each ask and reply is the same bytes as on the embedded engine, inside
-one of Flower's records: what all are asked in a record of its own, which Flower stores once, and what this
-party alone is told in another. Messages are pushed and replies pulled as they arrive, so that the coordinator
-folds the first while others still compute.
+What all are asked is in a record of its own, which Flower stores once. Messages are pushed and replies pulled
+as they arrive, so that the coordinator folds the first while others still compute.
 """
 
 from __future__ import annotations
@@ -92,10 +90,7 @@ def pause(elapsed: float, least: float, most: float) -> float:
 
 
 class FlowerEngine:
-    """Parties at SuperNodes, each registered at the SuperLink under its party's name.
-
-    A step may take ``timeout`` seconds; a message of more than ``limit`` bytes is refused.
-    """
+    """Parties at SuperNodes, each registered at the SuperLink under its party's name."""
 
     persistent = True
 
@@ -122,7 +117,6 @@ class FlowerEngine:
             time.sleep(1.0)
 
     def _nodes(self) -> dict[str, int]:
-        """Return connected SuperNodes of this roster by the name under which they were registered."""
         found: dict[str, int] = {}
         for node in self._grid.get_nodes():
             if node.name in found:
@@ -186,7 +180,6 @@ class FlowerEngine:
         self.sites_s, self._slowest = self.sites_s + self._slowest, 0.0
 
     def _pull(self, asked: dict[str, str], downs: dict[str, int], arrived: dict[str, Reply]) -> None:
-        """Take the replies that have come."""
         names = {number: name for name, number in asked.items()}
         for message in self._grid.pull_messages(list(names)):
             name = names.get(message.metadata.reply_to_message_id, "")

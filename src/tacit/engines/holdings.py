@@ -125,7 +125,6 @@ class SeparateHoldings(Holdings):
         super().__init__(self._tables[0], offsets, tuple(tables))
 
     def rows(self, index: int) -> Table:
-        """Return the training rows of a party."""
         return self._tables[index]
 
     def vocabulary(self) -> dict[str, Any] | None:
@@ -134,7 +133,6 @@ class SeparateHoldings(Holdings):
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
-        """Return what looks wrong with the rows of each party."""
         counts = Counter[Label]()
         for table in self._tables if self.table.task == "classification" else ():
             sizes = np.bincount(table.target, minlength=len(table.classes)).tolist()
@@ -146,17 +144,14 @@ class SeparateHoldings(Holdings):
         return {**alone, "all together": [*together, *(look_at_balance(target, counts) if counts else ())]}
 
     def part(self, indices: NDArray[np.int64]) -> Holdings:
-        """Return the holdings of some parties only."""
         if not len(indices):
             return super().part(indices)
         return SeparateHoldings({self.names[i]: self._tables[i] for i in indices})
 
     def pooled(self) -> Table:
-        """Return all rows in one table, if they agree."""
         return joined(self._tables)
 
     def to_messages(self) -> list[Message]:
-        """Return the holdings as messages, one for each party."""
         return [
             Holdings(table, np.array([0, table.rows]), [name]).to_message()
             for name, table in zip(self.names, self._tables, strict=True)
@@ -180,10 +175,7 @@ def divide(
     seed: int,
     options: Mapping[str, Any],
 ) -> tuple[Holdings, Table | None]:
-    """Divide the rows of an experiment: who holds which, and those that are kept for a central test.
-
-    The column by which rows are divided is not learnt from, and files give their clients their names.
-    """
+    """Divide the rows of an experiment: who holds which, and those that are kept for a central test."""
     partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
     clients = 10 if clients is None and partition not in BY_VALUE else clients
     training, testing = split(table.set_apart(options.get("column")), test, seed)

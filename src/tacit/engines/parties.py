@@ -172,7 +172,6 @@ class Parties(Shown):
         return len(self.holdings.names)
 
     def facts(self) -> dict[str, Any]:
-        """Return who takes part, and of how many rows."""
         table, known = self.holdings.table, self.experiment
         return {
             "clients": self.holdings.names if self.clients <= 6 else self.clients,

@@ -1,7 +1,6 @@
-"""A site's policy: which runs it takes part in, whoever asks for them.
+"""A site's policy: which runs it takes part in, whoever asks, by ``[accept]`` in ``site.toml``.
 
-It is the site owner's word, read from ``[accept]`` in ``site.toml`` and checked against a run's manifest when
-the site enrols, before anything is computed from its rows. What is left out has a safe default.
+It is checked when the site enrols, before anything is computed from its rows.
 """
 
 import json

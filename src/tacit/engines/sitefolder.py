@@ -1,10 +1,7 @@
 """A site's folder: who it is, whom it knows, and where its rows are.
 
-``site.toml`` names the party and its rows and says which runs it accepts, ``roster.toml`` pins the identities
-of all others, ``secret.key`` holds the site's own secret encrypted, ``state.db`` what it remembers between
-steps, ``epsilon.db`` what noise has cost its rows, and ``audit.db`` what was asked and what left. The key
-that unlocks secret and state is in none of them: it comes from the environment, or from a file that only its
-owner can read.
+The key that unlocks its secret and its state is not there: it comes from the environment, or from a file that
+only its owner can read.
 """
 
 from __future__ import annotations

@@ -60,11 +60,17 @@ class Sites:
         self._index = {name: index for index, name in enumerate(holdings.names)}
         self.roster = tuple(holdings.names if roster is None else roster)
         self.last_error: Exception | None = None  # that a step raised, with its traceback
-        self._settings = {"keep_reply": keep_replies, "limit": limit, "caught": self._keep_error}
+        self._settings = {
+            "keep_reply": keep_replies,
+            "limit": limit,
+            "caught": partial(setattr, self, "last_error"),
+        }
         self._cache: dict[Any, Any] = {}
         self._parties: dict[str, Party] = {}
         self._performed = 0
-        _keep_memory()
+        # The GNU C library hands back blocks as large as the largest that was freed only above that size, and
+        # clears each anew: with vectors of 100,000 values that was a fourth of the time of a masked sum.
+        np.empty(31 << 17)  # 31 MiB, never touched; from 32 on it takes no notice
 
     def party(self, name: str) -> Party:
         """Return the party of that name."""
@@ -89,11 +95,10 @@ class Sites:
             party.cool()
         self._performed += 1
         if self._performed % TRIM_EVERY == 0:
-            _give_back_memory()
+            # Under ``bfv`` half a megabyte of every client would stay otherwise, 5.5 GB of 20,000.
+            with suppress(AttributeError, OSError, TypeError):  # only the GNU one has this
+                ctypes.CDLL(None).malloc_trim(0)
         return raw
-
-    def _keep_error(self, error: Exception) -> None:
-        self.last_error = error
 
 
 def perform_in_time(
@@ -114,24 +119,6 @@ def perform_in_time(
     except StepTimeoutError as error:
         elapsed = time.perf_counter() - started
         return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": elapsed}).encode()
-
-
-def _keep_memory() -> None:
-    """Let the C library keep the memory of vectors that are thrown away, for the next party's.
-
-    The GNU one hands back blocks as large as the largest that was ever freed only above that size, and clears
-    each anew: with vectors of 100,000 values that was a fourth of the time of a masked sum.
-    """
-    np.empty(31 << 17)  # 31 MiB, never touched; from 32 on it takes no notice
-
-
-def _give_back_memory() -> None:
-    """Let the C library give back what lies between the few bytes that each party keeps.
-
-    Under ``bfv`` half a megabyte of every client would stay, 5.5 GB of 20,000.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # only the GNU one has this
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _no_rows() -> Table:

@@ -46,11 +46,7 @@ FORMAT = 2  # from which on there is a checksum; a file from before gets one
 
 
 class PartyStore:
-    """States and vaults of parties, each under its run.
-
-    The database is made, readable by its owner only, if it is not there; vaults are encrypted under ``key``,
-    32 bytes that are kept elsewhere.
-    """
+    """States and vaults of parties, each under its run; vaults are encrypted under ``key``."""
 
     def __init__(self, path: Path, key: Secret) -> None:
         self.path = path
@@ -65,7 +61,6 @@ class PartyStore:
             connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Make what is not there yet, and refuse a file that has lost something."""
         connection.execute(TABLE)
         connection.execute(CHECKSUM)
         connection.execute(LASTING)
@@ -128,7 +123,6 @@ class PartyStore:
             return [run for (run,) in connection.execute(RUNS)]
 
     def _read(self, connection: sqlite3.Connection, run: str, party: Party) -> bool:
-        """Give the party what it remembers of a run; return whether it has taken part and forgotten it."""
         query = "SELECT state, vault FROM parties WHERE run = ? AND party = ?"
         row = connection.execute(query, (run, party.id)).fetchone()
         party.state, party.vault = State(), Vault()
@@ -174,7 +168,6 @@ def _summed(connection: sqlite3.Connection, which: str, values: Sequence[str]) -
 
 
 def _digest(rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return a digest of rows in any order, so that one can be taken out of it and another put in."""
     total = 0
     for row in rows:
         encoded = msgspec.msgpack.encode(list(row))

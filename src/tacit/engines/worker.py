@@ -1,8 +1,4 @@
-"""A worker process of the embedded engine: ``python -m tacit.engines.worker``.
-
-It reads its parties' rows, then answers batches of asks, all over its standard streams. What arrives is
-only bytes of our own codec; parts are built from what is installed, as on a deployed site.
-"""
+"""A worker process of the embedded engine: ``python -m tacit.engines.worker``."""
 
 import sys
 

@@ -1,8 +1,4 @@
-"""BFV sums: clients hold the key, the coordinator adds ciphertexts and never sees a total; totals are exact.
-
-The encryption is Microsoft SEAL's (:mod:`tacit.crypto.bfv`). Each client rounds its values to fixed point,
-and the total is exactly the sum of what was rounded: there is no noise in it to be rounded away.
-"""
+"""BFV sums: clients hold the key, the coordinator adds and sees no total (:mod:`tacit.crypto.bfv`)."""
 
 from __future__ import annotations
 
@@ -55,12 +51,10 @@ class BFV(Encrypted):
 
     @property
     def scheme(self) -> ExactScheme:
-        """How the integers of a sum are encrypted."""
         return ExactScheme(self.bits)
 
     @cached_property
     def promises(self) -> Promises:
-        """What is promised; bytes are those of 100 clients."""
         size = Parameters.holding(1 << 20, _plain_bits(100 << (self.bits - 1)), 100)
         return self.promised(2.0 ** (1 - self.bits), size.bytes_per_value + 0.1)
 
@@ -119,7 +113,6 @@ def _holding(slots: Slots) -> Parameters:
 
 
 def _plain_bits(largest: int) -> int:
-    """Return the bits of totals of either sign up to ``largest``."""
     return 1 + largest.bit_length()
 
 

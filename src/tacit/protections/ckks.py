@@ -1,10 +1,8 @@
 """CKKS sums: clients hold the key, the coordinator adds and multiplies ciphertexts and never sees a total.
 
-Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. The
-encryption is Microsoft SEAL's (:mod:`tacit.crypto.ckks`). A total that its method wants multiplied by a
-matrix which the coordinator knows travels as *columns*, in a ring with room for one product; the
-coordinator multiplies what it cannot read, and the clients open the product. For sums alone
-:mod:`tacit.protections.bfv` takes fewer bytes, less time, and is exact.
+Fontenla-Romero et al. ("FedHEONN") encrypt their moments this way; here any contribution can be. A total that
+its method wants multiplied by a matrix travels as *columns*, in a ring with room for one product, and the
+clients open the product. For sums alone :mod:`tacit.protections.bfv` takes less, and is exact.
 """
 
 from __future__ import annotations
@@ -49,13 +47,11 @@ class CKKS(Encrypted):
 
     @property
     def promises(self) -> Promises:
-        """What is promised."""
         proof = "; products of totals, as in mode paper, prove nothing"
         return self.promised(rounding_unit(20_000, 20_000), 7.6, proof)
 
     @property
     def scheme(self) -> Approximate:
-        """How vectors are encrypted."""
         return Approximate()
 
     def columns(self, layout: Layout) -> Field | None:
@@ -80,11 +76,9 @@ class CKKS(Encrypted):
         return super().error(layout, contributions, total)
 
     def at_coordinator(self, link: Link) -> CKKSCoordinator:
-        """Return the coordinator half, which adds and multiplies ciphertexts."""
         return CKKSCoordinator(self, link)
 
     def at_client(self, party: Party) -> CKKSClient:
-        """Return the client half, which encrypts and opens totals."""
         return CKKSClient(self, party)
 
 
@@ -143,7 +137,6 @@ class CKKSCoordinator(EncryptedCoordinator):
     def terms(
         self, layout: Layout, summands: int
     ) -> tuple[Callable[[bytes], Header], tuple[int, int], float]:
-        """Return what reads the header of a contribution to a sum, and its agreed shape and bound."""
         if not (field := self._columns(layout)):
             return super().terms(layout, summands)
         rows, outputs = field.shape or ()
@@ -151,13 +144,11 @@ class CKKSCoordinator(EncryptedCoordinator):
         return lambda blob: read_columns(self.key_id, blob, False), (rows, outputs), bound
 
     def adder(self, layout: Layout, blob: bytes) -> Adder:
-        """Return what adds ciphertexts like this one."""
         return ckks.Adder(COLUMNS, self.key_id) if self._columns(layout) else super().adder(layout, blob)
 
     def multiply(
         self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
-        """Multiply the encrypted columns by a matrix, without opening them."""
         if not self._columns(pending.layout) or (matrix := operator()) is None:
             return None
         product = ckks.Multiplier(self.key_id).apply(matrix, cipher_of(total))

@@ -44,7 +44,6 @@ class Plain(Protection):
 
     @property
     def promises(self) -> Promises:
-        """Nothing is promised but the right total."""
         return Promises(
             opens=self.opens,
             keys={},
@@ -63,11 +62,9 @@ class Plain(Protection):
         )
 
     def at_coordinator(self, link: Link) -> PlainCoordinator:
-        """Return the coordinator half, which adds vectors."""
         return PlainCoordinator(link)
 
     def at_client(self, party: Party) -> PlainClient:
-        """Return the client half, which sends vectors as they are."""
         return PlainClient(party)
 
 
@@ -75,11 +72,9 @@ class PlainCoordinator(AuthenticatedCoordinator):
     """Adds vectors that it can read; asks are authenticated at deployed sites only."""
 
     def greet(self) -> dict[str, Any]:
-        """Show a signed exchange key where asks are authenticated."""
         return super().greet() if self.link.authenticated else {}
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel where asks are authenticated."""
         if self.link.authenticated:
             super().welcome(party, fields)
 
@@ -91,7 +86,6 @@ class PlainCoordinator(AuthenticatedCoordinator):
         return {"vector": total}
 
     def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Return vectors that can be added."""
         for party, message in pending.contributions():
             vector = message.get("vector")
             if not VECTOR[1](vector) or vector.shape != (pending.layout.size,):
@@ -104,11 +98,9 @@ class PlainCoordinator(AuthenticatedCoordinator):
                 yield party, {"vector": vector}
 
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a vector to a total of vectors."""
         return {"vector": more["vector"] if total is None else total["vector"] + more["vector"]}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the vector: it is not hidden."""
         vector: Vector = total["vector"]
         return vector
 
@@ -117,14 +109,11 @@ class PlainClient(AuthenticatedClient):
     """Hides nothing."""
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel if the coordinator offers one; a deployed site enrols with nobody else."""
         return super().introduce(greeting) if greeting else {}
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Send the vector as it is."""
         return Message(vector=vector)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the vector: it is not hidden."""
         vector: Vector = total["vector"]
         return vector

@@ -83,7 +83,6 @@ class Ring(Protection):
 
     @property
     def promises(self) -> Promises:
-        """What the ring promises."""
         return Promises(
             opens="coordinator",
             keys={"coordinator": "the secret key", "client": "the public key"},
@@ -101,16 +100,13 @@ class Ring(Protection):
         )
 
     def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        """Warn of a long ring."""
         text = f"ring: a sum goes from client to client, {clients + 1:,} waves one after the other"
         return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
     def at_coordinator(self, link: Link) -> RingCoordinator:
-        """Make the key, send the sum around, and open it."""
         return RingCoordinator(self, link)
 
     def at_client(self, party: Party) -> RingClient:
-        """Add to the running sum."""
         return RingClient(self, party)
 
 
@@ -122,13 +118,11 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
         self._settings, self.public = settings, b""  # the public key
 
     def prepare(self, sums: int) -> None:
-        """Make the server's key."""
         private = paillier.make_keys(self._settings.key_bits)
         self.link.vault["paillier"] = private.to_secret()
         self.public = private.public.to_bytes()
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Send the sum around until it comes back whole."""
         lap, closer, heard_of = 0, "", False
         while True:
             lap += 1
@@ -188,7 +182,6 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
         raise self._lost(pending, closer)
 
     def _lost(self, pending: PendingSum, closer: str) -> QuorumError:
-        """Say that a sum cannot be had because the client that was to hand it over did not."""
         reason = pending.failures.get(closer) or pending.lost.get(closer, "it vanished")
         return QuorumError(
             f"{pending.contribution}: {closer} began the ring and did not hand over its total ({reason}). "
@@ -196,7 +189,6 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
         )
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open the total with the server's key."""
         used, private = self._settings, paillier.PrivateKey.from_secret(self.link.vault["paillier"])
         code = FixedPoint.of(layout, used.bits, total["summands"], used.clip)
         return code.decode(private.decrypt(cipher_of(total)))
@@ -227,7 +219,6 @@ class RingClient(channels.AuthenticatedClient):
         self._settings = settings
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Add one's own to the running sum, and seal it for the next."""
         party, used, lap = self.party, self._settings, self._take_turn(ticket)
         party.state["next"] = ticket["next"]
         code = FixedPoint.of(layout, used.bits, read_integer(ticket, "summands", 1, MOST_SUMMANDS), used.clip)
@@ -272,7 +263,6 @@ class RingClient(channels.AuthenticatedClient):
         return lap
 
     def _check_open(self, lap: Lap) -> None:
-        """Refuse another lap of a sum whose total was handed over."""
         if lap.sum <= self.party.state.get("handed_over", 0):
             raise OpeningError(
                 f"{self.party.id} handed over the total of sum {lap.sum}, or of a later one: a second total "
@@ -280,7 +270,6 @@ class RingClient(channels.AuthenticatedClient):
             )
 
     def _incoming(self, fields: Mapping[str, Any], lap: Lap) -> bytes:
-        """Return the running sum that the client before sealed for this one."""
         party, before = self.party, fields["previous"]
         self._check_neighbours(before)
         channel = sealing_key(party, before, fields["previous_exchange"])

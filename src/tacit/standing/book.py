@@ -5,9 +5,8 @@ leaves a total and a list that belong together. The book holds protected totals,
 no secret, and no client's vector where the protection hides it. Of every total that was opened, or may have
 been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`).
 
-All of it are facts, each under a name. Every transaction adds a link of what it wrote to a hash chain
-(:mod:`tacit.engines.links`): a book is whole if its links follow one another, and what they say was written
-last is what it holds. One that has lost something says so when it is opened.
+Every transaction adds a link of the facts that it wrote, each under a name, to a hash chain: a book that has
+lost something says so when it is opened.
 """
 
 from __future__ import annotations
@@ -104,7 +103,6 @@ class Book:
             )
 
     def _check_whole(self) -> None:
-        """Refuse a book that is not what its links say, or that is behind its head."""
         last: dict[str, bytes] = {}
         try:
             for raw, _ in self._links.read():
@@ -180,7 +178,6 @@ class Book:
         return self._one("SELECT value FROM facts WHERE name = ?", (name,))
 
     def _under(self, kind: str) -> list[bytes]:
-        """Return all facts of a kind, in the order of their names."""
         query = "SELECT value FROM facts WHERE name > ? AND name < ? ORDER BY name"
         return [raw for (raw,) in self._all(query, (f"{kind}/", f"{kind}0"))]  # 0 comes behind the stroke
 

@@ -1,7 +1,4 @@
-"""How contributions join and leave the standing total: one by one, or a batch of clients at a time.
-
-What a user names becomes lines of the book; what cannot be meant is refused before anyone is asked.
-"""
+"""How contributions join and leave the standing total: one by one, or a batch of clients at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,10 +43,7 @@ def entering(
     pieces: bool = False,
     more: bool = False,
 ) -> tuple[Contribution, bool]:
-    """Return the line for a contribution, and whether it is in the total already.
-
-    Where sites bring ``pieces`` of their rows, it is the first, or with ``more`` the next.
-    """
+    """Return the line for a contribution (with ``more`` the next piece), and whether it is in already."""
     if client not in clients:
         raise ConfigError(f"there is no client '{client}': {nearest(client, clients)}")
     if pieces:
@@ -81,7 +75,6 @@ def entering(
 def _piece(
     book: Book, client: str, rows: tuple[int, int] | None, name: str | None, more: bool
 ) -> Contribution:
-    """Return the line of a piece of a site's rows, in the place of rows its number."""
     if rows is not None:
         raise ConfigError(
             f"{client} says by itself which rows it brings: leave --rows out for those that it enrolled "
@@ -176,7 +169,6 @@ def join_each(
 
 
 def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
-    """Yield the changes in waves, since a party is asked for one thing at a time."""
     left = list(changes)
     while left:
         wave: dict[str, Change] = {}
@@ -187,7 +179,6 @@ def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
 
 
 def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) -> dict[str, str]:
-    """Enrol clients that are seen for the first time; return those that cannot be, with the reason."""
     known = set(coordinator.parties)
     new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
     if not new:
@@ -210,10 +201,7 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) 
 def join_batch(
     folder: Folder, manifest: Manifest, components: Components, changes: Sequence[Change], events: Events
 ) -> Iterator[Change]:
-    """Sum a batch under keys of its own, and add the opened sum to the total, in one transaction.
-
-    Gives the changes that are committed, before it says who of the batch failed.
-    """
+    """Sum a batch under keys of its own, add the opened sum to the total, and give what is committed."""
     book, wave = folder.book, {change.line.client: change for change in changes}
     if len(wave) < len(changes):
         raise ConfigError(
@@ -260,7 +248,6 @@ def join_batch(
 
 
 def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
-    """Add the opened sum of some changes to the total, in one transaction."""
     before = book.fact("total")
     with book.writing():
         for change in done:

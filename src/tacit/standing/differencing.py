@@ -52,10 +52,7 @@ def _clients_between(one: set[Piece], other: set[Piece]) -> int:
 
 
 def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
-    """Count the clients by which a total differs from the nearest opened one, the empty one included.
-
-    None if it is one that was opened.
-    """
+    """Count the clients by which a total differs from the nearest opened one; None if it is one of them."""
     if now in opened or not now:
         return None
     *before, last = _pieces([frozenset(), *opened, now])
@@ -63,14 +60,7 @@ def nearest(opened: Sequence[Lines], now: Lines) -> int | None:
 
 
 def find_exposed(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
-    """Return clients, fewer than ``least``, that sums and differences show with this total and not before.
-
-    >>> whole = frozenset(Line(c, c, None, None) for c in "abcdef")
-    >>> three = frozenset(line for line in whole if line.client in "abc")
-    >>> seven = frozenset([*whole - three, Line("g", "g", None, None)])
-    >>> find_exposed([three, whole], seven, 3)
-    ['g']
-    """
+    """Return clients, fewer than ``least``, that sums and differences show with this total and not before."""
     totals = [*opened, now]
     by_name: list[set[Piece]] = [{(line.client, line.id) for line in total} for total in totals]
     for pieces in (_pieces(totals), by_name):
@@ -80,7 +70,6 @@ def find_exposed(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
 
 
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:
-    """Return the pieces of rows in each total, cut at the ends of all contributions."""
     ends: dict[str, set[int]] = defaultdict(set)
     for _, client, first, last in set().union(*totals):
         ends[client].update((0,) if first is None or last is None else (first, last))

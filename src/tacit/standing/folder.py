@@ -1,9 +1,7 @@
 """The folder of a standing federation, and how its coordinator comes to life again.
 
-``coordinator.db`` is the coordinator's book; ``parties.db`` holds what each party remembers, its vault
-encrypted under ``unlock.key``, which only its owner can read. The coordinator's channel keys are secrets and
-lie in its vault there. Sites on other machines have stores of their own: then ``parties.db`` holds that vault
-alone, under the key that unlocks the coordinator's folder.
+``coordinator.db`` is the coordinator's book; ``parties.db`` what parties remember, vaults encrypted under
+``unlock.key``. Sites on other machines have stores of their own: then it holds the coordinator's vault alone.
 """
 
 import os

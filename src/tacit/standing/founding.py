@@ -83,7 +83,6 @@ def _found_federation(
     settings: Mapping[str, Any],
     events: Events,
 ) -> Manifest:
-    """Settle schema, scale and keys, and write the book's first page in one transaction."""
     incremental, federation = components.protection.incremental, folder.federation
     least = components.protection.min_contributions(manifest.min_clients)
     rows_of = all_rows if manifest.experiment else first_piece

@@ -1,9 +1,7 @@
 """Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5).
 
-A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. Merging
-adds the protected totals and joins the lists; sums of sums are sums, so a tree of coordinators gives the
-weights of a single one. The merged branch is ended first: whenever the process stops, the merge can be
-repeated, and is counted once.
+A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. It is
+ended before it is merged: so a merge that was stopped can be repeated, and is counted once.
 """
 
 from __future__ import annotations
@@ -111,7 +109,6 @@ def _merged(book: Book) -> tuple[str, ...]:
 
 
 def _check(standing: Standing, theirs: Folder) -> None:
-    """Refuse what is not another coordinator of the same federation with other contributions."""
     ours, components = standing.folder, standing.components
     one, two = (folder.snapshot(components) for folder in (ours, theirs))
     manifests = [folder.book.fact("federation")["manifest"] for folder in (ours, theirs)]
@@ -130,7 +127,6 @@ def _check(standing: Standing, theirs: Folder) -> None:
 
 
 def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
-    """Add the two totals."""
     one, two = dict(standing.folder.book.fact("total")), dict(theirs.book.fact("total"))
     count = one.pop("$count", 0) + two.pop("$count", 0)
     if not one or not two:
@@ -145,7 +141,6 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
 
 
 def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
-    """Join the two ledgers of each client that is in both groups."""
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
     present = [folder.book.present() for folder in (ours, theirs)]
@@ -162,7 +157,6 @@ def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
 
 
 def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -> list[str]:
-    """Take over what clients of the other group remember."""
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     known = {party.name for party in ours.book.parties()}
     here = {line.client for line in ours.book.contributions()}

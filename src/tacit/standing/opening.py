@@ -24,10 +24,7 @@ MERGED = "merged into "  # why a state is closed that another has taken over
 
 
 def check_lines(book: Book, least: int, now: Lines) -> int:
-    """Refuse to open a total of these lines that with those opened before would show a few clients.
-
-    Returns by how many clients it differs from the nearest of those, 0 if it is one of them.
-    """
+    """Refuse a total that with earlier ones would show a few clients; return how far the nearest is."""
     opened = book.opened()
     apart = nearest(opened, now)
     if apart is None:
@@ -123,7 +120,6 @@ def error_of_failures(failures: Mapping[str, str]) -> TacitError:
 
 
 def _kind(reason: str) -> type[TacitError]:
-    """Return the class of a failure: raised at the client, by its name, or refused here as unusable."""
     found = getattr(errors, reason.partition(":")[0], None)
     if isinstance(found, type) and issubclass(found, TacitError):
         return found
@@ -131,7 +127,6 @@ def _kind(reason: str) -> type[TacitError]:
 
 
 def _asked(coordinator: Coordinator, entry: Mapping[str, Any]) -> Shared:
-    """Have a client open the total: any will do, and what one refuses for a reason, no other is asked."""
     failures: dict[str, str] = {}
     for name in coordinator.parties:
         wave = coordinator.link.wave("client.open_standing_total", (name,), entry, failures=failures)

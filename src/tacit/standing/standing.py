@@ -25,10 +25,7 @@ from tacit.standing.opening import Adopted, check_opening, solution, status
 
 
 class Receipt(NamedTuple):
-    """What was acknowledged: it counts once, whatever happens to the process.
-
-    ``new`` if it was not yet; ``withdrawn`` if it left the total.
-    """
+    """What was acknowledged, and counts once: ``new`` if it was not yet, ``withdrawn`` if it left."""
 
     id: str
     client: str
@@ -68,16 +65,9 @@ class Standing:
 
         Parameters
         ----------
-        path : path
-            Folder for the state; one without a federation.
-        federation : Federation
-            All parties, those that come later too.
-        method : Method or str
-            One that learns from a single sum, such as FedHEONN in mode "sealed".
-        protect : Protection or str, optional
-            As the method usually is, if left out.
-        preparation : Preparation, optional
-            The scale is settled now and stays.
+        path, federation, method, protect, preparation
+            An empty folder for the state; all parties, those that come later too; a method that learns from a
+            single sum, such as FedHEONN in mode "sealed"; how sums are protected; and the scale, which stays.
         min_clients : int, optional
             No two totals that open differ by fewer clients; 1 for plain sums, else 3.
         min_count : int, optional
@@ -87,10 +77,8 @@ class Standing:
             How many clients settle schema and scale; all, if left out.
         capacity : int, optional
             How many changes an encrypted total can take; 16 for each client, at least 1,024.
-        settings : mapping, optional
-            Plain values that are kept with the state, for whoever opens it.
-        events : Events, optional
-            Where to tell what happens.
+        settings, events : optional
+            Plain values that are kept with the state, for whoever opens it; and where to tell what happens.
         """
         chosen = METHODS.build(method) if isinstance(method, str) else method
         guard = PROTECTIONS.build(protect) if isinstance(protect, str) else protect
@@ -213,13 +201,7 @@ class Standing:
     # -- weights -----------------------------------------------------------------------------------
 
     def weights(self) -> Model:
-        """Open the total, and make the model of all contributions that are in it now.
-
-        Raises
-        ------
-        OpeningError
-            If too few clients contribute, or too few came or went since an earlier opening.
-        """
+        """Open the total, and make the model of what is in it; refuse if too few are in it, came or went."""
         if self.manifest.stands:
             raise ConfigError(
                 "the model is at the sites: have it opened there (open_at_sites), and export it"

@@ -14,10 +14,8 @@ encrypted inference multiply (Huang, Lu, Hong, Ding, "Cheetah: lean and fast sec
 network inference", 2022): it takes no rotation keys. Of a product only those coefficients travel that hold an
 entry of A M: nobody, with the key or without, can open the others.
 
-Ciphertexts are encrypted, added, multiplied (``multiply_plain``), rescaled and decrypted by SEAL. Its encoder
-puts values into slots; plaintexts are made of coefficients instead, and since CKKS keeps polynomials in
-transformed form, SEAL's own transform over the same primes makes them (a BFV context, which takes
-coefficients).
+SEAL's encoder puts values into slots; plaintexts are made of coefficients instead, by SEAL's own transform
+over the same primes (a BFV context, which takes coefficients).
 
 Reference: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers", 2017.
 """
@@ -61,16 +59,7 @@ Floats = NDArray[np.float64]
 
 
 class Cipher(KeyHolder):
-    """Encrypts and decrypts for those who hold the key.
-
-    Examples
-    --------
-    >>> cipher = Cipher(Secret(bytes(32)))
-    >>> sent = cipher.encrypt(np.array([[1.0], [2.0]]), bound=2.0, summands=1)
-    >>> product = Multiplier(cipher.key_id).apply(np.array([[0.0, 1.0], [1.0, 1.0]]), sent)
-    >>> cipher.decrypt(product).round(2)
-    array([[2.], [3.]])
-    """
+    """Encrypts and decrypts for those who hold the key."""
 
     def __init__(self, secret: Secret) -> None:
         super().__init__(secret, ring_of(SUMS))
@@ -118,7 +107,6 @@ class Cipher(KeyHolder):
         return self._rounded(header, self._opened(ring, ciphertexts).reshape(-1))
 
     def _rounded(self, header: Header, whole: Integers) -> Floats:
-        """Round to what means something; none may be larger than honest summands can make it."""
         noisy = noise_bits(header)
         if np.abs(whole).max() > 1.001 * 2.0 ** value_bits(header):  # nonsense is larger by far
             blob.refuse_overrun(header.summands, header.bound)
@@ -144,7 +132,6 @@ class Cipher(KeyHolder):
         return found.reshape(-1)[places]
 
     def _opened(self, ring: Ring, ciphertexts: list[Any]) -> Integers:
-        """Decrypt ciphertexts modulo the first prime, and return their coefficients around zero."""
         plain, opened = seal.Plaintext(), []
         for ciphertext in ciphertexts:
             self.expanded(ring).decryptor.decrypt(ciphertext, plain)
@@ -194,7 +181,6 @@ class Multiplier:
 
 
 def _check_declared(bound: float, summands: int) -> None:
-    """Refuse a bound or a number of summands that means nothing."""
     if not LEAST < bound < MOST:
         raise ConfigError(f"bound is {bound!r}: give the largest absolute value that may occur, above 0")
     if summands != int(summands) or not 1 <= summands <= MOST_SUMMANDS:
@@ -202,7 +188,6 @@ def _check_declared(bound: float, summands: int) -> None:
 
 
 def _multiplied(ring: Ring, ciphertext: Any, row: Integers) -> Residues:
-    """Return the two polynomials (by coefficients) of a ciphertext's product with a plain polynomial."""
     if not row.any():
         return np.zeros((2, DEGREE), np.uint64)
     result = seal.Ciphertext()

@@ -1,9 +1,5 @@
 """Paillier encryption of whole vectors: encrypted sums that are exact, at ten bytes a value.
 
-The key holder makes keys; others encrypt with the public key; anyone adds; the key holder
-decrypts the total. Many values share a ciphertext (:class:`Packing`), which is what makes this
-hundreds of times faster than one value per ciphertext.
-
 What it promises: single vectors stay hidden from whoever lacks the private key, and a total is exact or
 refused. What it does not: blobs can be altered on purpose (add a seal or a signature), their length,
 packing and number of summands are in the clear, and the key holder can open every blob it gets.
@@ -45,15 +41,6 @@ class Adder:
 
     The total is a function of its summands: who saw those can recognise it. All blobs must be under ``key``,
     and packed as ``packing`` says, or as the first one is.
-
-    Examples
-    --------
-    >>> key, packing = make_keys(2048), Packing(value_bits=24, guard_bits=16)
-    >>> adder = Adder(key.public)
-    >>> for values in ([1, -2], [30, -40], [-500, 600]):
-    ...     adder.add(key.public.encrypt(values, packing))
-    >>> key.decrypt(adder.total()), adder.summands
-    (array([-469,  558]), 3)
     """
 
     def __init__(self, key: PublicKey, *, packing: Packing | None = None) -> None:

@@ -47,16 +47,6 @@ class Packing:
         Values are signed, ``|v| < 2**(value_bits - 1)``; 2 to 64.
     guard_bits : int
         Up to ``2**guard_bits`` summands may be added; 0 to 63.
-
-    Examples
-    --------
-    >>> packing = Packing(value_bits=24, guard_bits=16)
-    >>> packing.width, packing.slots(2048), packing.max_summands
-    (40, 51, 65536)
-    >>> modulus = 2**2047 + 9
-    >>> [one] = packing.pack([-5, 0, 8_388_607], 2048)
-    >>> packing.unpack([3 * one % modulus], 3, modulus, summands=3)
-    array([     -15,        0, 25165821])
     """
 
     value_bits: int = 24

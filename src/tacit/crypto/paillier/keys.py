@@ -70,11 +70,7 @@ def check_randomness(randomness: Randomness) -> None:
 
 @dataclass(frozen=True, repr=False)
 class PublicKey:
-    """A public key, checked as far as one can without its factors.
-
-    Its table for h^n is filled at the first encryption and kept for the last four keys of the process:
-    18 MB each at 2048 bits.
-    """
+    """A public key, checked as far as one can without its factors; the last four in use keep their tables."""
 
     modulus: mpz  # n
     base: mpz  # h, or 0 for plain randomness

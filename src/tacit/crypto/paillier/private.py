@@ -63,7 +63,6 @@ class PrivateKey:
         self._tables: tuple[FixedBase, FixedBase] | None = None
 
     def _check_base(self, short: bool) -> None:
-        """Check h by what only the factors tell."""
         h = self.public.base
         for prime, order in zip(self._primes, self._orders, strict=True):
             if short:
@@ -181,15 +180,7 @@ def _check_primes(public: PublicKey, p: mpz, q: mpz) -> None:
 def make_keys(bits: int = 2048, *, randomness: Randomness = "djn", allow_short: bool = False) -> PrivateKey:
     """Make a key pair from the operating system's randomness.
 
-    Parameters
-    ----------
-    bits : {2048, 3072, 4096}
-        Length of n; 1024 with ``allow_short`` only.
-    randomness : {"djn", "plain", "short-alpha"}
-        How ciphertexts are randomised. A short α, Paillier's scheme 3, decrypts four times faster on a
-        less studied assumption.
-    allow_short : bool
-        Allow 1024 bits, with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
+    1024 bits take ``allow_short``, and come with a :class:`~tacit.crypto.paillier.keys.ShortKeyWarning`.
     """
     keys.check_bits(bits, allow_short)
     keys.check_randomness(randomness)

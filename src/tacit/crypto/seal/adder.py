@@ -12,11 +12,7 @@ from tacit.crypto.seal.ring import Ring
 
 
 class Adder:
-    """Adds encrypted vectors as they come in, without any key.
-
-    Residues that travelled are added as they are. Polynomials that travelled as seeds are expanded and added
-    by SEAL. A blob that is refused leaves the total as it was.
-    """
+    """Adds encrypted vectors without any key; a blob that is refused leaves the total as it was."""
 
     def __init__(self, ring: Ring, key_id: bytes, *forms: Form) -> None:
         self._ring, self._key_id, self._forms = ring, key_id, forms

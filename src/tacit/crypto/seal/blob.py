@@ -169,7 +169,6 @@ def summands_of(blob: bytes) -> int:
 # Clients of one sum send equal headers: 20,000 of them are understood once.
 @lru_cache(maxsize=64)
 def _parse(ring: Ring, key_id: bytes, start: bytes, forms: tuple[Form, ...]) -> tuple[Header, int]:
-    """Check a header, and return it with the length of its blob."""
     scheme, name = ring.ring_parameters.scheme, ring.ring_parameters.name
     magic, code, seeded, primes, zero, theirs, digest, key, *sizes = _HEADER.unpack(start)
     rows, outputs, chunks, count, summands, matrices, bound, factor = sizes
@@ -263,11 +262,7 @@ def refuse_overrun(summands: int, bound: float) -> NoReturn:
 
 
 def checksum(content: bytes | memoryview, header: int) -> bytes:
-    """Return sixteen bytes that change with any bit of the content.
-
-    >>> checksum(b"header and body", 6) == checksum(b"header and bodY", 6)
-    False
-    """
+    """Return sixteen bytes that change with any bit of the content."""
     key = hashlib.sha256(content[:header]).digest()
     # Key and nonce are public: this is a checksum, not a promise of who wrote it.
     return AESGCM(key).encrypt(bytes(12), b"", memoryview(content)[header:])

@@ -77,10 +77,7 @@ class Ring:
         return tuple(self.context.first_parms_id() if full else self.context.last_parms_id())
 
     def scale(self, primes: int) -> float:
-        """Return the scale that SEAL notes in CKKS' ciphertexts of that level; BFV knows none.
-
-        Nothing here depends on it. Rescaling divides the product of two scales by the lost prime.
-        """
+        """Return the scale that SEAL notes in CKKS' ciphertexts of that level; nothing here depends on it."""
         if not self.in_ntt_form:
             return 1.0
         return 2.0**30 if primes == len(self.primes) else 2.0**60 / self.primes[-1]

@@ -1,9 +1,4 @@
-"""Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common.
-
-Clients encrypt and open totals, the coordinator adds ciphertexts that it cannot open;
-:mod:`~tacit.protections.encrypted.slots` says how values become integers. How integers are encrypted is the
-business of a *scheme*, of BFV's or of CKKS' slots.
-"""
+"""Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common."""
 
 from __future__ import annotations
 
@@ -90,7 +85,6 @@ class Encrypted(Protection):
 
     @property
     def rotates_keys(self) -> bool:
-        """Whether a new key is made after some sums."""
         return self.rotate_every > 0
 
     @property
@@ -104,7 +98,6 @@ class Encrypted(Protection):
         return secret, self.scheme.cipher(secret).key_id
 
     def proves(self, layout: Layout) -> bool:
-        """Every total does."""
         return True
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
@@ -113,11 +106,9 @@ class Encrypted(Protection):
         return self.scheme.slots(layout, summands).error(contributions)
 
     def at_coordinator(self, link: Link) -> EncryptedCoordinator:
-        """Return the coordinator half, which adds ciphertexts."""
         return EncryptedCoordinator(self, link)
 
     def at_client(self, party: Party) -> EncryptedClient:
-        """Return the client half, which encrypts and opens totals."""
         return EncryptedClient(self, party)
 
 
@@ -130,24 +121,19 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         self._settings = settings
 
     def greet(self) -> dict[str, Any]:
-        """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
         return {**super().greet(), **self.relay.greet()}
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a client; keep the key that it made, if it made one."""
         super().welcome(party, fields)
         self.relay.welcome(party, fields)
 
     def prepare(self, sums: int) -> None:
-        """Let one party make the key."""
         self.relay.prepare()
 
     def admit(self, names: Sequence[str]) -> None:
-        """Let a client hand on the key."""
         self.relay.admit(names)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Add ciphertexts and their tags as they come."""
         adder: Adder | None = None
         tags: dict[str, Any] = {}
         for party, protected in self.accepted(pending, len(pending.parties)):
@@ -166,7 +152,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         return {"cipher": Blob("cipher", adder.total()), **tags}
 
     def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Return ciphertexts on the agreed terms."""
         # Refuses values that cannot be encrypted before anybody is asked for them.
         read_header, shape, bound = self.terms(pending.layout, summands)
         common, tickets = self.relay.tickets(pending)
@@ -215,7 +200,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         return self._settings.scheme.adder(self.key_id, blob)
 
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Add ciphertexts under the same key that were made for as many summands, and their tags."""
         pieces = ([] if total is None else [total]) + [more]
         adder = self._settings.scheme.adder(self.key_id, cipher_of(more))
         for piece in pieces:
@@ -223,19 +207,15 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Return what is kept of the key."""
         return self.relay.snapshot()
 
     def party_snapshot(self, party: str) -> Mapping[str, Any]:
-        """Return a party's exchange key, and whether it has the clients' key."""
         return self.relay.party_snapshot(party)
 
     def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on with the same keys."""
         self.relay.restore(kept, parties)
 
     def same_keys(self, kept: Mapping[str, Any]) -> bool:
-        """Return whether another snapshot is of the same key."""
         return self.relay.same_keys(kept)
 
 
@@ -255,7 +235,6 @@ class EncryptedClient(SharedKeyClient):
         self._proved = ProvedTotals(party, self.key)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Encrypt this party's vector, and tag the ciphertext."""
         scheme = self._settings.scheme
         slots = scheme.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         ring, integers = scheme.ring(slots), slots.encode(vector)

@@ -36,7 +36,6 @@ class AuthenticatedCoordinator(CoordinatorHalf):
         self.directory: dict[str, bytes] = {}  # signed exchange keys of the parties, by name
 
     def greet(self) -> dict[str, Any]:
-        """Return the coordinator's signed exchange key, which rides on the first ask."""
         self.link.vault["exchange"], public = new_exchange()
         run, identity = self.link.manifest.digest, self.link.identity
         return {"exchange": sign_key(identity, "exchange", COORDINATOR, run, public)}
@@ -53,7 +52,6 @@ class AuthenticatedClient(ClientHalf):
     """Half of a protection whose clients (or services) have a channel to the coordinator."""
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator, and return one's own signed key."""
         return open_channel(self.party, greeting)
 
 

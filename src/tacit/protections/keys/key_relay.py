@@ -92,11 +92,7 @@ class KeyRelay:
                     raise
 
     def rotate(self, ask: Ask, parties: Sequence[str]) -> None:
-        """Have a new key made for these parties; it is used from the next sum on.
-
-        Who is not among them cannot open what comes later. Totals so far can still be opened by whoever
-        gets the new key.
-        """
+        """Have a key made for these parties, from the next sum on; others cannot open what comes later."""
         old = self.current_key
         holders = [name for name in parties if name in old.holders]
         if self._terms.lifetime and old.maker in holders:  # they take turns
@@ -109,7 +105,6 @@ class KeyRelay:
         raise ProtectionError("no client that holds the key could make a new one: the old one stays in use")
 
     def _request_key(self, ask: Ask, parties: Sequence[str], maker: str, **more: Any) -> None:
-        """Ask a client for a new key, sealed for all others; if none comes back, the old one stays in use."""
         others = [name for name in parties if name != maker]
         fields: dict[str, Any] = {}
         for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]):
@@ -117,7 +112,6 @@ class KeyRelay:
         self._keep(maker, others, fields)
 
     def _keep(self, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
-        """Keep what a maker of keys sent: what is sealed for the others, and what is public."""
         bundle, public, wraps = made.get("bundle"), made.get("public"), _cut(made.get("wraps"), others)
         if not (isinstance(bundle, Blob) and isinstance(public, Blob)) or wraps is None:
             self._link.record_failure(maker, "MessageError: keys that are not what was agreed")
@@ -184,7 +178,6 @@ class KeyRelay:
         return {"bundle": key.bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return who is to get a key, with their signed exchange keys."""
         signed = b"".join(self._directory[name] for name in names)
         exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
         return {"names": "\n".join(names).encode(), "exchanges": exchanges}
@@ -231,7 +224,6 @@ class KeyRelay:
 
 
 def _cut(wraps: Any, names: Sequence[str]) -> dict[str, Blob] | None:
-    """Return one sealed content key for each name; None if there are not as many."""
     if not isinstance(wraps, Blob) or len(wraps.data) != len(names) * WRAPPED:
         return None
     pieces = (wraps.data[at : at + WRAPPED] for at in range(0, len(wraps.data), WRAPPED))

@@ -132,10 +132,6 @@ class ProvedTotals:
                 raise ProtectionError("a total is not the sum of what its named contributors sent")
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
-        """Return all that a tag is bound to, but for whose it is.
-
-        Schema and history are those of the party itself: all in a total have computed from the same.
-        """
         run, state = manifest_digest_of(self._party), self._party.state
         number, history = (
             ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))

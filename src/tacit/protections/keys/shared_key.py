@@ -101,7 +101,6 @@ class SharedKey:
         return Message(wraps=self._wraps(self._addressees(message)))
 
     def _new_keys(self, keys: Mapping[str, Secret], renew: bool = False) -> dict[str, Blob]:
-        """Make a key and seal it for others, each under the key that the maker shares with it."""
         secret, public = self._terms.generate()
         before = self._secrets() if renew else []
         content, nonce, run = Secret(os.urandom(32)), os.urandom(12), manifest_digest_of(self._party)
@@ -142,7 +141,6 @@ class SharedKey:
         self._keep(Secret(content), ticket["bundle"])
 
     def _preshared_key(self, other: str) -> Secret:
-        """Return the key that two parties share for one run by their preshared exchange keys."""
         check_other(self._party, other)
         private, public = self._party.preshared(other)
         return pair_key(private, public, "seal", manifest_digest_of(self._party))
@@ -212,15 +210,12 @@ class SharedKeyClient(ClientHalf):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        """The shared key has steps."""
         return self, self.key
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator; make the key, if this client is to."""
         return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
 
     def receive(self, ticket: Mapping[str, Any]) -> None:
-        """Take the key that rode on the ask, if any."""
         self.key.receive(ticket)
 
     def conceal(self, digest: str) -> str:

@@ -14,9 +14,6 @@ answers of t holders that were told of the same survivors, so that a coordinator
 tale reads nothing (``rules`` has the proof). Keys serve one sum, so that the key of a client that vanishes
 in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
 clients were told different models, their masks do not cancel and the total is noise.
-
-The settings here are known to all; ``client`` runs at the clients, ``coordinator`` and ``keys`` at the
-coordinator; ``rules``, ``confirming``, ``wire`` and ``neighbours`` hold what both need.
 """
 
 import os
@@ -125,11 +122,9 @@ class Masked(Protection):
                 raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
 
     def at_coordinator(self, link: Link) -> MaskedCoordinator:
-        """Return the coordinator half, which adds uploads and removes the masks from their sum."""
         return MaskedCoordinator(self, link)
 
     def at_client(self, party: Party) -> MaskedClient:
-        """Return the client half, which agrees on masks with neighbours and adds them to vectors."""
         return MaskedClient(self, party)
 
     @property
@@ -138,12 +133,10 @@ class Masked(Protection):
         return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
-        """Where clients open totals."""
         return self.opens == "clients"
 
     @cached_property
     def promises(self) -> Promises:
-        """What is promised; thresholds follow from the number of clients (``sizing``)."""
         clients = self.opens == "clients"
         by_hand = (
             f"each client masks with {self.neighbours} others, a number set by hand: what that is worth "
@@ -176,7 +169,6 @@ class Masked(Protection):
 
     @property
     def _collusion(self) -> str:
-        """Who opens more than the total."""
         text = (
             "the coordinator with t of the n clients that hold shares of one client's secrets opens that "
             "client's vector, t being over half of them; if it also lies to clients, 2t - n suffice, "

@@ -63,7 +63,6 @@ class MaskedClient(SharedKeyClient):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        """Dealing has steps, and where clients open totals so has their key."""
         return (self, self.dealer, self.key) if self.settings.opens == "clients" else (self, self.dealer)
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +152,6 @@ class MaskedClient(SharedKeyClient):
         party.state["mask/dealt"] = ticket["dealt"]
 
     def _check_partners(self, raw: Any, around: Neighbourhood) -> Flags:
-        """Return with which holders to mask, if this client has shares of them all and they are enough."""
         party, state = self.party, self.party.state
         partners = unpack_flags(raw, len(around.holders))
         unknown = partners & ~unpack_flags(state["mask/dealt"], len(around.holders))
@@ -166,10 +164,7 @@ class MaskedClient(SharedKeyClient):
 
     @step
     def unmask(self, message: Message) -> Message:
-        """Return one share for each neighbour: of its seed if it arrived, of its key if it vanished.
-
-        They are locked: who has fewer confirmations of the same survivors than the threshold reads nothing.
-        """
+        """Return a locked share for each neighbour: of its seed if it arrived, of its key if it vanished."""
         party, state, slot = self.party, self.party.state, message["slot"]
         if state.get("mask/slot") != slot or f"mask/held/{slot}" not in party.vault:
             raise OpeningError(
@@ -209,11 +204,9 @@ class MaskedClient(SharedKeyClient):
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open a total under pads."""
         return self.totals.open(total, layout)
 
     def discard_unused_keys(self) -> None:
-        """Delete what was agreed on for sums that did not come."""
         forget_sums(self.party, self.party.state.get("mask/last", 0) + 1)
         for name in ("exchange", "channels", "links", "row"):
             self.party.vault.pop(f"mask/{name}", None)

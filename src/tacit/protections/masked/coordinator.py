@@ -60,7 +60,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         self.batch: Batch | None = None  # of prepared sums, the one in use
 
     def greet(self) -> dict[str, Any]:
-        """Show a signed exchange key; ask for the clients' key, if it can be made at enrolment."""
         return {**super().greet(), **(self.relay.greet() if self._at_clients else {})}
 
     @property
@@ -68,7 +67,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         return self.settings.opens == "clients"
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party, and keep its commitment for the draw."""
         super().welcome(party, fields)
         if self._at_clients:
             self.relay.welcome(party, fields)
@@ -78,7 +76,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         self.keys.draws[party] = draw
 
     def prepare(self, sums: int) -> None:
-        """Let clients agree on masks for that many sums, in two waves."""
         self.announced, clients = max(1, sums), len(self.link.parties)
         rules = self.settings.rules(clients)
         self.settings.check_totals(clients)
@@ -99,7 +96,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             self._agree(self.link.parties, self.announced)
 
     def admit(self, names: Sequence[str]) -> None:
-        """Let all agree on masks anew, for the sums that are left."""
         self._check_prepared()
         if self._at_clients:
             self.relay.admit(names)
@@ -111,7 +107,6 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             raise ProtectionError("masks were not agreed on: prepare the protection before the first sum")
 
     def discard_unused_keys(self) -> None:
-        """Forget the keys and shares of sums that did not come."""
         self.batch = None
 
     def _agree(self, parties: Sequence[str], count: int) -> None:
@@ -142,11 +137,9 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         return write_total(encoding, values, tag, where)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Turn the integers of a total that is unmasked already into values."""
         return self.settings.encoding(layout, total["summands"]).code.decode(total["integers"])
 
     def _find_batch(self, pending: PendingSum) -> tuple[Batch, list[str]]:
-        """Return a batch whose graph joins the parties asked, and those of them that are in it."""
         self._check_prepared()
         willing = [party for party in pending.parties if party not in pending.failures]
         needed = self.link.transport.quorum_of(len(pending.parties))
@@ -200,7 +193,6 @@ class MaskedSum:
         return total, tags, arrived
 
     def _write_tickets(self, keys: Mapping[str, Mapping[str, Any]]) -> LazyJobs:
-        """Return for each client with whom it masks, and the shares that it was not handed yet."""
         members, batch = set(self.asked), self.batch
         for party in filter(batch.waiting.__contains__, self.asked):
             if pieces := len(batch.find_shares(party)[-1]):
@@ -268,7 +260,6 @@ class MaskedSum:
     def _recover_masks(
         self, released: Ring, gave: Flags, arrived: Mapping[str, bytes]
     ) -> Iterator[tuple[Secret, int]]:
-        """Return own masks of those that arrived, and masks of pairs of which one vanished, with signs."""
         batch, call, members = self.batch, next(iter(arrived.values())), set(arrived)
         for owner in self.asked:
             around = members.intersection(batch.holders[owner])
@@ -285,7 +276,6 @@ class MaskedSum:
             yield from ((seed, sign_for(owner, name)) for name, seed in zip(given, seeds, strict=True))
 
     def _recogniser(self, owner: str, is_seed: bool) -> Callable[[Secret], bool]:
-        """Return how to recognise a client's seed, or its key."""
         run, slot, purpose = self.batch.run, self.slot, "self" if is_seed else "key"
         expected = self.batch.commitment(owner, slot, is_seed)
         return lambda secret: commit(purpose, run, owner, slot, secret.reveal())[:COMMIT] == expected

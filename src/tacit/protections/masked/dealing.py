@@ -93,7 +93,9 @@ class Dealer:
         run, around = manifest_digest_of(party), Neighbourhood.of(party, message["names"])
         offers = check_neighbours(self.settings, party, around, message)
         channels = self._derive_channels(offers)
-        links = b"".join([first_link(key) for key in channels])
+        # The first link of the chain of each two clients belongs to their channel.
+        firsts = [blake2b(key.reveal(), digest_size=KEY, person=b"tacit link").digest() for key in channels]
+        links = b"".join(firsts)
         party.vault["mask/links"], party.state["mask/next"] = Secret(links), around.first
         drawn, commits, deposits = random_elements(2 * ELEMENTS * around.sums), list[bytes](), list[bytes]()
         drawn = drawn.reshape(around.sums, 2, ELEMENTS)
@@ -122,7 +124,6 @@ class Dealer:
         )
 
     def _derive_channels(self, offers: Mapping[str, Offer]) -> list[Secret]:
-        """Return the keys under which this client and each neighbour seal shares for one another."""
         party, own, known = self.party, self.party.state.pop("mask/offer"), []
         for name, offer in offers.items():
             other = offer.to_bytes()
@@ -131,11 +132,6 @@ class Dealer:
         return pair_keys(
             party.vault.pop("mask/exchange"), exchanges, "shares", manifest_digest_of(party), known
         )
-
-
-def first_link(channel: Secret) -> bytes:
-    """Return the first link of the chain that belongs to the channel between two clients."""
-    return blake2b(channel.reveal(), digest_size=KEY, person=b"tacit link").digest()
 
 
 def forget_sums(party: Party, before: int) -> None:

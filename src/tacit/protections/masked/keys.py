@@ -212,7 +212,6 @@ class KeyAgreement:
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
     ) -> tuple[dict[str, Offer], dict[str, bytes]]:
-        """Return offers that can be used, read and as they were signed; others are shown to nobody."""
         offers, shown, probe = dict[str, Offer](), dict[str, bytes](), new_exchange()[0]
         for party, reply in replies:
             try:
@@ -230,7 +229,6 @@ class KeyAgreement:
 
 
 def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None) -> LazyJobs:
-    """Return what each client is told in the second wave: its neighbours' offers, with proofs of the draw."""
     proofs = {name: tree.prove(name) for name in shown} if tree else {}
 
     def job(party: str) -> dict[str, Any]:
@@ -242,7 +240,6 @@ def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None
 
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
-    """Keep the sealed shares that each client deals to its neighbours (second wave)."""
     for party, reply in replies:
         others = len(batch.holders[party]) - 1
         pieces = others - batch.rules.threshold + 1

@@ -169,7 +169,6 @@ def check_members(settings: Masked, party: Party, message: Message, clients: int
 
 
 def _check_names(rules: Rules, party: Party, around: Neighbourhood) -> None:
-    """Refuse neighbours that are too few or too many, not of the federation, or named twice."""
     found, wanted = len(around.neighbours), rules.neighbours
     if around.neighbours != sorted({*around.neighbours} - {party.id, COORDINATOR}):
         raise ProtectionError("neighbours that are not others, each of them once and in order")

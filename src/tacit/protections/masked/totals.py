@@ -72,7 +72,6 @@ class PaddedTotals:
         return encoding.code.decode(integers)
 
     def _pads_of(self, claim: Claim, place: bytes, encoding: Encoding) -> Words:
-        """Return all pads that are in a total."""
         key = self._key.cached("pads", PadKey)
         size, kind = encoding.code.slots, encoding.kind
         if self._settings.rules(encoding.code.summands).complete:

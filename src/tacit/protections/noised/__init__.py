@@ -9,7 +9,6 @@ which takes away what error the inner protection made: what is accounted is what
 A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
 and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
 clients introduce.
-Each half *has* the inner protection's half, and calls it for all that it does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +31,7 @@ from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 @dataclass(frozen=True)
 class Noised(NoiseSettings):
-    """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one.
-
-    Examples
-    --------
-    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv").incompatibility(Component())[:51]
-    'the coordinator adds the noise, but bfv opens total'
-    >>> Noised(epsilon=2.0, clip=0.5, inner="bfv", where="distributed").incompatibility(Component())
-    """
+    """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one."""
 
     name = "noised"
     adds_noise: ClassVar[bool] = True
@@ -47,12 +39,10 @@ class Noised(NoiseSettings):
 
     @property
     def noise_unit(self) -> NoiseUnit:
-        """The ``unit``."""
         return self.unit
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Those of the inner protection."""
         return self.inner_protection.services
 
     @property
@@ -89,7 +79,6 @@ class Noised(NoiseSettings):
         )
 
     def incompatibility(self, method: Component) -> str | None:
-        """Refuse central noise where clients open, fields that cannot have noise, and what ``inner`` does."""
         if self.opens == "leader":
             return f"{self.inner} opens totals at a leader, who knows of no noise: let clients open them"
         if not self.distributed and self.opens == "clients":
@@ -114,12 +103,10 @@ class Noised(NoiseSettings):
         return self.inner_protection.incompatibility(method)
 
     def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        """Warn of what the inner protection warns of."""
         return self.inner_protection.warnings_for(clients, scaled)
 
     @property
     def rotates_keys(self) -> bool:
-        """As the inner protection does."""
         return self.inner_protection.rotates_keys
 
     @property
@@ -128,7 +115,6 @@ class Noised(NoiseSettings):
         return self.epsilon if self.distributed else inf
 
     def proves(self, layout: Layout) -> bool:
-        """Return whether the inner protection does; nothing is multiplied unopened here."""
         return self.inner_protection.proves(without_columns(layout))
 
     def min_contributions(self, agreed: int) -> int:
@@ -140,13 +126,10 @@ class Noised(NoiseSettings):
         return self.inner_protection.error(without_columns(layout), contributions, total)
 
     def at_coordinator(self, link: Link) -> NoisedCoordinator:
-        """Return the coordinator half, which keeps the budget and adds central noise to opened totals."""
         return NoisedCoordinator(self, link)
 
     def at_client(self, party: Party) -> NoisedClient:
-        """Return the client half, which clips and adds a part of the noise if it is distributed."""
         return NoisedClient(self, party)
 
     def at_service(self, party: Party) -> ClientHalf:
-        """Return what the inner protection does there: its services know nothing of noise."""
         return self.inner_protection.at_service(party)

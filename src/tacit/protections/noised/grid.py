@@ -112,7 +112,6 @@ class NoiseSettings(Protection):
 
     @cached_property
     def inner_protection(self) -> Protection:
-        """The protection that forms the sum."""
         return PROTECTIONS.build(self.inner, self.inner_options)
 
     @property

@@ -107,7 +107,6 @@ class NoisedCoordinator(CoordinatorHalf):
         self.inner.prepare(sums)
 
     def resume(self, sums: int) -> None:
-        """Charge what was released before the run was stopped."""
         if sums and self.budget is None:
             raise ProtectionError("the noise was not sized: prepare the protection before the run goes on")
         if sums and self.budget is not None:
@@ -115,15 +114,12 @@ class NoisedCoordinator(CoordinatorHalf):
         self.inner.resume(sums)
 
     def spent(self) -> float:
-        """Return the epsilon that the sums have cost so far, at delta."""
         return 0.0 if self.budget is None else self.budget.epsilon
 
     def left(self) -> int | None:
-        """Return how many of the sums that the noise was sized for are still to come."""
         return None if self.budget is None else self.budget.left
 
     def gather(self, pending: PendingSum) -> Mapping[str, Any]:
-        """Charge the budget, then let the inner protection gather."""
         settings, budget = self._settings, self.budget
         if reason := settings.find_unfit(pending.contribution, pending.layout):
             raise ProtectionError(reason)
@@ -145,11 +141,9 @@ class NoisedCoordinator(CoordinatorHalf):
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open, round to the grid, and add the noise if it is the coordinator's to add."""
         return self._settings.open_total(self.inner, total, layout, self.link.manifest.min_clients)
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
-        """Return the standard deviation of the noise in each value."""
         return self._settings.measure_noise(total, layout, contributions, self.link.manifest.min_clients)
 
 
@@ -163,7 +157,6 @@ class NoisedClient(ClientHalf):
         self.inner = settings.inner_protection.at_client(party)
 
     def carry_over(self, earlier: Party) -> None:
-        """Go on counting; numbers of sums begin anew."""
         self.inner.carry_over(earlier)
         if "noised" in earlier.state:
             announced, used, _ = earlier.state["noised"]
@@ -171,12 +164,10 @@ class NoisedClient(ClientHalf):
             self.party.state["noised"] = (announced, max(used, own), 0)
 
     def check_layout(self, contribution: str, layout: Layout) -> None:
-        """Refuse what cannot have noise."""
         if reason := self._settings.find_unfit(contribution, layout):
             raise ProtectionError(reason)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Clip, round to the grid, add this party's part of the noise, and protect that."""
         settings = self._settings
         self.check_layout("contribution", layout)
         asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
@@ -210,9 +201,7 @@ class NoisedClient(ClientHalf):
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open, and round to the grid."""
         return self._settings.open_total(self.inner, total, layout, agreed_minimum(self.party))
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
-        """Return the standard deviation of the noise in each value."""
         return self._settings.measure_noise(total, layout, contributions, agreed_minimum(self.party))

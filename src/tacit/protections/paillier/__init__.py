@@ -79,7 +79,6 @@ class Paillier(Protection):
 
     @property
     def services(self) -> tuple[str, ...]:
-        """A key server, where it holds the key."""
         return (KEY_SERVER,) if self.holder == "key-server" else ()
 
     @property
@@ -89,7 +88,6 @@ class Paillier(Protection):
 
     @property
     def promises(self) -> Promises:
-        """What is promised, by who holds the key."""
         if self.holder == "leader":
             return replace(LEADER, precision=2.0 ** -(self.bits - 1), bytes_per_value=(self.bits + 16) / 4)
         served = self.holder == "key-server"
@@ -136,19 +134,15 @@ class Paillier(Protection):
         return code
 
     def proves(self, layout: Layout) -> bool:
-        """Where clients open totals."""
         return self.shared_key
 
     def at_coordinator(self, link: Link) -> PaillierCoordinator:
-        """Return the coordinator half, which adds ciphertexts."""
         return PaillierCoordinator(self, link)
 
     def at_client(self, party: Party) -> PaillierClient:
-        """Return the client half, which encrypts and, where clients hold the key, opens totals."""
         return PaillierClient(self, party)
 
     def at_service(self, party: Party) -> KeyServer:
-        """Return the key server, which holds the key and opens totals."""
         return KeyServer(self, party)
 
 

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class PaillierCoordinator(AuthenticatedCoordinator):
-    """Adds ciphertexts that it cannot open; the clients hold the secret key, a leader or a key server does.
-
-    ``relay`` passes the clients' key on, and ``election`` has a leader drawn; they are None where others hold
-    the key.
-    """
+    """Adds ciphertexts that it cannot open; the clients hold the secret key, a leader or a key server."""
 
     def __init__(self, settings: Paillier, link: Link) -> None:
         super().__init__(link)
@@ -49,7 +45,6 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         return self.relay.current_key.public if self.relay else self._served_key
 
     def prepare(self, sums: int) -> None:
-        """Let one client or the key server make the key."""
         if self.relay:
             self.relay.prepare()
             return
@@ -66,18 +61,15 @@ class PaillierCoordinator(AuthenticatedCoordinator):
             self._served_key = checked_key(self.signed, pinned, purpose, owner, run)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party, and keep its commitment for the draw of a leader."""
         super().welcome(party, fields)
         if self.election:
             self.election.welcome(party, fields)
 
     def admit(self, names: Sequence[str]) -> None:
-        """Let a client hand on the key, where clients share it."""
         if self.relay:
             self.relay.admit(names)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Add ciphertexts; if there is a key server, let it open the total."""
         total = self._add_up(pending)
         if self.relay or self.election:
             return total
@@ -86,7 +78,6 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         return {"integers": opened["integers"], "summands": total["summands"]}
 
     def _add_up(self, pending: PendingSum) -> dict[str, Any]:
-        """Return the encrypted total of all that contribute."""
         summands, tickets = len(pending.parties), dict[str, Mapping[str, Any]]()
         common: dict[str, Any] = {"signed": Blob("public", self.signed)}
         if self.relay:
@@ -122,7 +113,6 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         return {"cipher": Blob("cipher", adder.total()), "summands": summands, **tags}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Decode what the key server has opened."""
         return self._settings.code(layout, total["summands"]).decode(total["integers"])
 
 
@@ -137,7 +127,6 @@ class PaillierClient(SharedKeyClient):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        """The draw of a leader has steps, or the shared key does."""
         return (
             (self, self._leads, self._leads.voter)
             if self._settings.holder == "leader"
@@ -145,12 +134,10 @@ class PaillierClient(SharedKeyClient):
         )
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator, and commit to a number for the draw of a leader."""
         committed = {"commitment": self._leads.voter.commit()} if self._settings.holder == "leader" else {}
         return {**super().introduce(greeting), **committed}
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        """Encrypt this party's vector; tag it, where clients open the total."""
         code = self._settings.code(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
         integers = code.encode(vector)
         packing = Packing(self._settings.bits, code.guard_bits)
@@ -167,7 +154,6 @@ class PaillierClient(SharedKeyClient):
         return PublicKey.from_bytes(checked_key(ticket["signed"].data, pinned, purpose, owner, run))
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Open with the shared key, and check whose contributions it is of; or with that of who leads."""
         code = self._settings.code(layout, read_integer(total, "summands", 1, MOST_SUMMANDS))
         blob = cipher_of(total)
         if self._settings.holder == "leader":

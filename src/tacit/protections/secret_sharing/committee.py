@@ -11,10 +11,6 @@ ours is drawn by commit and reveal, which they cannot steer
     survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
     published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round
     ours:      2 n once, and 2 K (n - 1) a round; K (n - 1) and K replies if totals open at the coordinator
-
-With ``published`` votes elect the committee, and a member tells all clients the total
-(:mod:`tacit.protections.secret_sharing.votes`).
-If too few members are left, a new committee is drawn without them and the sum starts again.
 """
 
 from __future__ import annotations
@@ -101,12 +97,10 @@ class Committee(SecretSharing):
 
     @property
     def announces(self) -> bool:
-        """As published."""
         return self.published
 
     @property
     def promises(self) -> Promises:
-        """What is promised, by scheme and by where totals open."""
         shamir = self.scheme == "shamir"
         needed = f"{self.threshold} of {self.members}" if shamir else f"all {self.members}"
         lying = f"; a coordinator that lies about who contributed needs {2 * self.threshold - self.members}"
@@ -122,15 +116,12 @@ class Committee(SecretSharing):
         return replace(promises, warnings=(*promises.warnings, VOTES)) if self.published else promises
 
     def min_holders(self, holders: int) -> int:
-        """Return how many of these members open a total."""
         return min(self.threshold, holders) if self.scheme == "shamir" else holders
 
     def at_coordinator(self, link: Link) -> CommitteeCoordinator:
-        """Return the coordinator half, which has committees elected and relays shares to them."""
         return CommitteeCoordinator(self, link)
 
     def at_client(self, party: Party) -> CommitteeClient:
-        """Return the client half, which takes part in elections, deals shares and holds them as a member."""
         return CommitteeClient(self, party)
 
 
@@ -145,12 +136,10 @@ class CommitteeCoordinator(ShareRelay):
             self.election = VoteElection(link, settings.members, settings.draws, directory)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
-        """Open a channel to a party, and keep its commitment."""
         super().welcome(party, fields)
         self.election.welcome(party, fields)
 
     def ticket_fields(self, party: str) -> Mapping[str, Any]:
-        """Return what the election can be checked with, for who has not seen it."""
         return {} if party in self.election.informed else self.election.evidence
 
     def prepare(self, sums: int) -> None:
@@ -159,14 +148,12 @@ class CommitteeCoordinator(ShareRelay):
         self.link.keep_only(self.election.elect(self.link.ask, self.link.parties))
 
     def admit(self, names: Sequence[str]) -> None:
-        """Give the clients' key to those that come later, and elect anew: all have a part in it again."""
         super().admit(names)
         if self.election.draw >= self.election.draws:
             raise ProtectionError(f"all {self.election.draws} draws of a committee are used: raise draws")
         self.link.keep_only(self.election.elect(self.link.ask, (*self.link.parties, *names)))
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Let the committee form the sum; if too few of it are left, elect another and start again."""
         settings, election, gone = self._settings, self.election, set[str]()
         while True:
             pending.restart()
@@ -186,7 +173,6 @@ class CommitteeCoordinator(ShareRelay):
     def _announce(
         self, pending: PendingSum, members: Sequence[str], total: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Have a member put the partial sums together; the next one, if it does not answer."""
         for member in members:
             for _, reply in pending.ask(CommitteeClient.announce, add_prefix("total/", total), {member: {}}):
                 if isinstance(told := reply.get("partial"), Blob):
@@ -208,11 +194,9 @@ class CommitteeClient(ShareHolder):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        """Elections, shares and the clients' key have steps."""
         return self.voter, *super().step_owners
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Open a channel to the coordinator, and commit to a number."""
         return {**super().introduce(greeting), "commitment": self.voter.commit()}
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:

@@ -248,7 +248,6 @@ class Voter:
 
 
 def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:
-    """Return number of the draw, voters and signed commitments, a row for each of them."""
     names, signed = names_from_bytes(fields["names"]), fields["commitments"]
     if not isinstance(signed, np.ndarray) or signed.dtype != np.uint8 or signed.shape[:-1] != (len(names),):
         raise MessageError(f"a ballot of {len(names)} names without as many commitments")
@@ -256,5 +255,4 @@ def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.
 
 
 def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
-    """Return the digest of the list of commitments that a client saw before it revealed."""
     return hash_pieces(draw.to_bytes(8, "little"), names_to_bytes(names), signed.tobytes())

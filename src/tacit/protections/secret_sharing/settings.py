@@ -75,7 +75,6 @@ class SecretSharing(Protection):
         return self.code(layout, summands).slots + 1
 
     def proves(self, layout: Layout) -> bool:
-        """Where clients open totals."""
         return self.opens == "clients"
 
     def min_holders(self, holders: int) -> int:

@@ -144,7 +144,6 @@ class ShareHolder(SharedKeyClient):
         return key
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Put the partial sums together, with the clients' key, and check whose contributions they are of."""
         party, summands = self.party, read_integer(total, "summands", 1, MOST_SUMMANDS)
         number, threshold = (read_integer(total, name, 1) for name in ("number", "threshold"))
         check_opening(party, self._settings, read_integer(total, "contributions"))

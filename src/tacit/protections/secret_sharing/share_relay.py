@@ -1,9 +1,4 @@
-"""What sums by secret sharing have in common at the coordinator: it relays what it cannot read.
-
-Clients deal sealed shares, holders add them, and partial sums give the total (what they do is in
-:mod:`tacit.protections.secret_sharing.share_holder`). Shares are sealed for their holder, and partial sums,
-where totals open at the clients, under a key that all clients have and the coordinator has not.
-"""
+"""What sums by secret sharing have in common at the coordinator: it relays what it cannot read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -64,13 +59,11 @@ class ShareRelay(AuthenticatedCoordinator):
             self.link.keep_only([self.key_relay.current_key.maker, *taken])
 
     def admit(self, names: Sequence[str]) -> None:
-        """Give the clients' key to those that come later."""
         if self._settings.opens == "clients":
             self.key_relay.admit(names)
             self._hand_out(names)
 
     def _hand_out(self, names: Sequence[str]) -> list[str]:
-        """Give the clients' key to those that lack it, and return who took it."""
         common, own = self.key_relay.tickets_for(names)
         # As a ticket: who comes late opens what there was before it does anything else.
         jobs = {name: add_prefix("ticket/", fields) for name, fields in own.items()}
@@ -81,10 +74,9 @@ class ShareRelay(AuthenticatedCoordinator):
         return taken
 
     def form(self, pending: PendingSum, share_round: ShareRound, gone: set[str]) -> PartialSums | None:
-        """Let clients deal and holders add, as many clients at a time as fit.
+        """Let clients deal and holders add, as many clients at a time as fit; the vanished join ``gone``.
 
         Returns None, before any partial sum was told, if fewer holders are left than can open the total.
-        Clients that vanished are added to ``gone``.
         """
         slots = self._settings.words(pending.layout, len(pending.parties))
         asked = [name for name in pending.parties if name not in gone]
@@ -111,7 +103,6 @@ class ShareRelay(AuthenticatedCoordinator):
     def _collect(
         self, pending: PendingSum, share_round: ShareRound, batch: Sequence[str], slots: int
     ) -> dict[str, dict[str, bytes]]:
-        """Let clients deal, and return sealed shares by dealer and holder."""
         holders = share_round.holders
         common: dict[str, Any] = {
             "holders": names_to_bytes(holders),
@@ -184,5 +175,4 @@ class ShareRelay(AuthenticatedCoordinator):
         return {**share_round.sum_terms(formed.dealers), **told}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Return the values of a total that was put together here."""
         return self._settings.code(layout, total["summands"]).decode(total["integers"])

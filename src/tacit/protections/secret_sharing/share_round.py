@@ -30,18 +30,7 @@ _LOW32, _3, _32 = np.uint64((1 << 32) - 1), np.uint64(3), np.uint64(32)
 
 @dataclass(frozen=True)
 class ShareRound:
-    """One time that shares are dealt: for which sum, and to whom.
-
-    Examples
-    --------
-    >>> share_round = ShareRound("additive", 1, 1, ("ann", "bob", "eve"), 3)
-    >>> pieces = share_round.cut("bob", np.array([7, -1]), tag=5)
-    >>> [len(piece) for piece in pieces]
-    [32, 24, 32]
-    >>> rows = [share_round.add(i, np.zeros(3, "u8"), ["bob"], [piece]) for i, piece in enumerate(pieces)]
-    >>> recover_total("additive", [1, 2, 3], rows, 3)
-    (array([ 7, -1]), 5)
-    """
+    """One time that shares are dealt: for which sum, and to whom."""
 
     scheme: Scheme
     number: int  # of the sum

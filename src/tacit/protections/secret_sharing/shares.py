@@ -58,7 +58,6 @@ class Shares(SecretSharing):
 
     @property
     def promises(self) -> Promises:
-        """What is promised, by scheme and by where totals open."""
         sees = "one share of each contribution, which tells nothing, and "
         sees += "the total" if self.opens == "clients" else "what is made of the total"
         if self.scheme == "additive":
@@ -81,17 +80,14 @@ class Shares(SecretSharing):
         )
 
     def min_holders(self, holders: int) -> int:
-        """Return how many of these clients open a total."""
         if self.scheme == "additive":
             return holders
         return min(holders, floor(holders * self.threshold + 1e-9) + 1)
 
     def at_coordinator(self, link: Link) -> SharesCoordinator:
-        """Return the coordinator half, which relays shares among all clients."""
         return SharesCoordinator(self, link)
 
     def at_client(self, party: Party) -> SharesClient:
-        """Return the client half, which deals shares to all clients and holds theirs."""
         return SharesClient(self, party)
 
 
@@ -99,7 +95,6 @@ class SharesCoordinator(ShareRelay):
     """Relays shares among all clients of a sum."""
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
-        """Deal and add among all that are left, until enough of them hold shares of the same sum."""
         settings, gone, lap = self._settings, set[str](), 0
         while True:
             lap += 1

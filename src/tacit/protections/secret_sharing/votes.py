@@ -79,7 +79,6 @@ class VoteElection(Election):
         """Keep nothing: votes need no commitment."""
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
-        """Let clients vote and add up, and return the signed sums of those that did."""
         ballot = {"draw": self.draw, "names": names_to_bytes(names)}
         ballot["exchanges"] = stack_rows(self._directory, names)
         size, votes, found = SEED + OVERHEAD, dict[str, bytes](), dict[str, bytes]()
@@ -107,7 +106,6 @@ class VoteElection(Election):
         return found
 
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Return who is elected, and pass on by which votes."""
         run, share_round = self._link.manifest.digest, round_of(self.draw, names)
         rows = [read_tally(found[name], self._link.pinned(name), name, run, share_round) for name in names]
         self.evidence = {
@@ -145,7 +143,6 @@ class VotingVoter(Voter):
     def _peers(
         self, share_round: ShareRound, message: Mapping[str, Any]
     ) -> Iterator[tuple[str, Secret | None]]:
-        """Yield each voter with the key for sealing to it; None for this party itself."""
         rows = message["exchanges"]
         if len(rows) != len(share_round.holders) or self._party.id not in share_round.holders:
             raise ProtectionError(f"{self._party.id} was sent a ballot that is not its own")
@@ -186,7 +183,6 @@ class VotingVoter(Voter):
         return Message({TALLY: Blob("public", sign_key(party.identity, TALLY, party.id, run, told))})
 
     def find_committee(self, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
-        """Return the committee that this party itself found to be elected, and in which draw."""
         if "tallies" in fields:
             party, share_round, run = self._party, self._read(Fields(fields)), manifest_digest_of(self._party)
             names = share_round.holders
