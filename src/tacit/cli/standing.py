@@ -45,7 +45,6 @@ class StartCommand(SettingsCommand):
     }
 
     def has(self, key: Key) -> bool:
-        """Return whether a standing federation has such a setting."""
         return key.flag in FLAGS
 
 
@@ -205,7 +204,6 @@ def _open_at_sites(state: Path, as_json: bool) -> None:
 
 @contextmanager
 def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Standing]:
-    """Open a state, and reach its sites unless that is not needed."""
     from tacit.standing import Standing, read
 
     with (
@@ -219,7 +217,6 @@ def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Sta
 def _connected(
     tables: dict[str, Any], as_json: bool, *, connect: bool = True
 ) -> Iterator[tuple[Federation, Events]]:
-    """Return the federation of some settings, and events that tell how far it is where that takes a while."""
     from tacit.core.events import Events
 
     if not _is_deployed(tables):
@@ -243,7 +240,6 @@ def _is_deployed(tables: Mapping[str, Any]) -> bool:
 
 
 def _at_sites(folder: Path, given: dict[str, Any], tables: set[str]) -> dict[str, Any]:
-    """Return the settings of a federation of sites, which have rows of their own."""
     from tacit.deploy.provision import Operator, run_tables
 
     if odd := sorted(tables & {"data", "partition"}):

@@ -103,7 +103,6 @@ class FederBoost(Settings):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Agree on buckets, then let trees grow, a wave of sums for each level."""
         if not coordinator.progress and "base" not in (coordinator.shared or {}):
             self.agree_on_buckets(coordinator)
         remaining, cohort = rounds.find_remaining(coordinator, self.trees), coordinator.parties
@@ -125,7 +124,6 @@ class FederBoost(Settings):
         tell_trees(coordinator, everything=True)
 
     def _grow_round(self, coordinator: Coordinator, cohort: Sequence[str], number: int) -> tuple[str, ...]:
-        """Grow the trees of a round, with clients that came late if the totals may open; return by whom."""
         before = coordinator.parties
         rounds.admit_late_clients(coordinator, number)
         if (wider := coordinator.parties) != before:  # with those that have waited, too
@@ -140,7 +138,6 @@ class FederBoost(Settings):
         return self._grow_trees(coordinator, cohort)
 
     def _grow_trees(self, coordinator: Coordinator, cohort: Sequence[str]) -> tuple[str, ...]:
-        """Grow the trees of a round; if clients vanish on the way, anew without them."""
         present = coordinator.round(self.choose_sum(coordinator, 0), self.plant, cohort)
         for step in range(1, self.steps):
             if coordinator.shared is not None and not len(coordinator.shared[TREE + "slots"]):
@@ -193,7 +190,6 @@ class FederBoost(Settings):
         return self.sum_slots(rows, strip_prefix(TREE, shared), step, shared, shape)
 
     def _find_rows(self, party: Party, shared: Shared) -> PartyRows:
-        """Return this client's rows in buckets, from the cache if they are there."""
         if (self.name, party.id) not in party.cache:
             buckets, weights = self.buckets_of(shared), self.weigh_rows(party.data, shared)
             bins = buckets.fill(Inputs.of(shared).columns(party.data), shared["cuts"])
@@ -287,5 +283,4 @@ class FederBoost(Settings):
         return {name: value for name, value in shared.items() if name not in HIDDEN}
 
     def model(self, shared: Shared) -> BoostedTrees:
-        """Return the model that has the shared trees."""
         return BoostedTrees(shared, self.loss_of(shared), Inputs.of(shared))

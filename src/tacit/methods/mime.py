@@ -93,7 +93,6 @@ class Mime(FedAvg):
         check_rules(self.privacy, [("noise", not self.privacy.noise, uncovered)], self.privacy.prefix)
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
-        """Find c, which MIME needs before the local steps."""
         if not self.lite:
             monitor.coordinator.round(self.gradient, self.centre, cohort, monitor.state)
         return cohort
@@ -133,7 +132,6 @@ class Mime(FedAvg):
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
-        """Move x by the mean change, and m by c."""
         shared = self.centre(total, shared) if self.lite else shared
         return super().step(total, shared) | {"frozen/m": self.server.follow(shared["frozen/c"], shared)}
 

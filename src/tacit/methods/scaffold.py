@@ -157,5 +157,4 @@ class Scaffold(FedAvg):
         return {**super().init(schema, rng), "control": control, "clients": 0}
 
     def continue_from(self, shared: Shared) -> Shared:
-        """Go on from a finished training, with clients that have no control variates."""
         return super().continue_from(shared) | {"control": np.zeros_like(shared["control"]), "clients": 0}

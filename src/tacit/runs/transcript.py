@@ -52,7 +52,6 @@ class TranscriptFolder:
         return self.path / f"{quote(party, safe=' ')}.bin"
 
     def __call__(self, receiver: str, sender: str, step: str, raw: bytes) -> None:
-        """Append one frame."""
         names = sender.encode(), step.encode()
         path = self.file(receiver)
         # Opened for each frame: 20,000 parties are more than a process may keep open.

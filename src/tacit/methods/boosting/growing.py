@@ -68,7 +68,6 @@ class Grower:
         return {**found, "right": np.pad(nodes["right"], ((0, rows), (0, 0)))}
 
     def _split(self, nodes: Arrays, known: NDArray[Any], sums: Matrix) -> Arrays:
-        """Split nodes whose histograms are known: all, or of each tree the one that gains most."""
         bounds = np.stack([nodes["lower"][known], nodes["upper"][known]], axis=1)
         trees = nodes["output"][known]
         found = find_splits(sums / self.units[trees][:, None], bounds, self.buckets, self.cuts, self.rules)
