@@ -25,6 +25,7 @@ from tacit.core.errors import ConfigError
 SECONDS_PER_HOUR = 3600.0
 POWERCAP = Path("/sys/class/powercap")
 MICROJOULES_PER_WH = 3.6e9
+ROUTES = ("coordinator→client", "client→coordinator", "client→client")
 COUNTED = ("messages", "bytes_up", "bytes_down", "cpu_s")  # of each client
 
 
@@ -145,7 +146,7 @@ class CostLedger(Shown):
         """Sum up the run so far, in plain values; 65 W are those of the paper's Intel Core i7-10700."""
         if not (math.isfinite(watts) and watts > 0):
             raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
-        clients = self._clients
+        clients, sent = self._clients, (self._asks, self._replies, self._relays)
         slowest = max(clients.cpu_s, default=0.0)
         everybody, services = math.fsum(clients.cpu_s), math.fsum(self._services.cpu_s)
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
@@ -155,12 +156,8 @@ class CostLedger(Shown):
         served = sum(self._services.bytes_up) + sum(self._services.bytes_down)
         hidden = sum(size for kind, size in self._forms.items() if kind != "plain")
         return {
-            "messages": self._asks + self._replies + self._relays,
-            "messages_by_route": {
-                "coordinator→client": self._asks,
-                "client→coordinator": self._replies,
-                "client→client": self._relays,
-            },
+            "messages": sum(sent),
+            "messages_by_route": dict(zip(ROUTES, sent, strict=True)),
             "bytes_up": sum(clients.bytes_up),
             "bytes_down": sum(clients.bytes_down),
             "bytes_up_per_client": _mean_and_max(clients.bytes_up),

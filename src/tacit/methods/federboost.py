@@ -115,9 +115,8 @@ class FederBoost(Settings):
             going_on = monitor.judge_round(number)
             if not going_on:
                 coordinator.round(self.consent, self.take_back)
-            tell_trees(
-                coordinator, everything=cohort != before
-            )  # who has been in it needs the last trees only
+            # Who has been in it needs the last trees only.
+            tell_trees(coordinator, everything=cohort != before)
             coordinator.complete_round(number + 1, over=not going_on, best=monitor.best, start=monitor.start)
             if not going_on:
                 break
@@ -199,7 +198,6 @@ class FederBoost(Settings):
         return found
 
     def _start_round(self, party: Party, shared: Shared, *, noise: bool) -> PartyRows:
-        """Return this client's rows with their derivatives, put into the roots."""
         number, rows = int(shared["round"]), self._find_rows(party, shared)
         columns = Inputs.of(shared).columns
         predict = (lambda: self.model(shared).margins(columns(party.data)).T) if "feature" in shared else None
@@ -258,7 +256,6 @@ class FederBoost(Settings):
         return self._keep({**record, **found}, int(record["step"]) + 1, shared)
 
     def _keep(self, record: dict[str, Any], step: int, shared: Shared) -> Shared:
-        """Return shared values with the trees as they are now; complete ones join the model."""
         if complete := step >= self.steps or not len(record["slots"]):
             model = growing.append_trees(shared, record, self.buckets_of(shared))
             shared = shared | {**model, "round": int(shared["round"]) + 1}

@@ -84,11 +84,8 @@ class Mime(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         given = "clients follow the base optimiser: set beta1 instead"
-        plain = (
-            ("optimiser", self.local.optimiser == "sgd", given),
-            ("momentum", not self.local.momentum, given),
-        )
-        check_rules(self.local, plain)
+        plain = {"optimiser": self.local.optimiser == "sgd", "momentum": not self.local.momentum}
+        check_rules(self.local, [(name, fine, given) for name, fine in plain.items()])
         uncovered = "no epsilon covers gradients over all rows, which are summed here: give 0, or use fedavg"
         check_rules(self.privacy, [("noise", not self.privacy.noise, uncovered)], self.privacy.prefix)
 

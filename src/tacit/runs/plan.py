@@ -177,7 +177,6 @@ def _cpu(found: Mapping[tuple[int, int], Any], place: int, rounds: int) -> dict[
 
 
 def _in_rows(found: Mapping[tuple[int, int], Any], sizes: Any, rounds: int) -> dict[str, float]:
-    """Return CPU seconds with all rows, from those with few of them and with more."""
     few = _cpu(found, 0, rounds)
     if (1, 1) not in found:
         return few

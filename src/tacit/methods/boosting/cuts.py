@@ -142,7 +142,6 @@ def _choose(found: Integers, rows: int, most: int) -> Integers:
 
 
 def _find_holders(found: Integers, rows: int, most: int) -> Integers:
-    """Return for each quantile the interval that holds it."""
     return np.maximum(np.searchsorted(found[2], _quantiles(rows, most), side="right") - 1, 0)
 
 
