@@ -135,7 +135,7 @@ def weights(
     from tacit.standing import Standing, read
 
     tables = read(state)[1]
-    if _is_deployed(tables):
+    if tables["run"]["engine"] == "flower":
         if to is not None:
             raise ConfigError("the model is at the sites: leave --to out, and export it there")
         _open_at_sites(state, as_json)
@@ -219,7 +219,7 @@ def _connected(
 ) -> Iterator[tuple[Federation, Events]]:
     from tacit.core.events import Events
 
-    if not _is_deployed(tables):
+    if tables["run"]["engine"] != "flower":
         yield _federation(tables), Events()
         return
     from tacit.cli.progress import ProgressBars
@@ -233,10 +233,6 @@ def _connected(
         return
     with ProgressBars(as_json and not stderr.is_terminal) as bars, leading(settings) as found:
         yield found, Events(bars)
-
-
-def _is_deployed(tables: Mapping[str, Any]) -> bool:
-    return bool(tables["run"]["engine"] == "flower")
 
 
 def _at_sites(folder: Path, given: dict[str, Any], tables: set[str]) -> dict[str, Any]:

@@ -110,10 +110,6 @@ class CostLedger(Shown):
                 spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
                 self._spent[event.unit] = {**spent, "sums_left": event.left, "unit": event.unit}
 
-    def _privacy(self) -> dict[str, Any] | None:
-        client, row = self._spent.get("client"), self._spent.get("row")
-        return {**client, "rows": row} if client and row else client or row
-
     def facts(self) -> dict[str, Any]:
         cost = self.summary()
         names = {"messages": "messages", "bytes up": "bytes_up", "bytes down": "bytes_down"}
@@ -154,6 +150,7 @@ class CostLedger(Shown):
         cpu = {"slowest_client": slowest, "clients": everybody, "coordinator": coordinator}
         cpu["services"] = services
         served = sum(self._services.bytes_up) + sum(self._services.bytes_down)
+        client, row = self._spent.get("client"), self._spent.get("row")
         hidden = sum(size for kind, size in self._forms.items() if kind != "plain")
         return {
             "messages": sum(sent),
@@ -172,7 +169,7 @@ class CostLedger(Shown):
             "sum_cpu_s": total,
             "watts": float(watts),
             "wh": watts * total / SECONDS_PER_HOUR,
-            "privacy": self._privacy(),
+            "privacy": {**client, "rows": row} if client and row else client or row,
             "failures": [dict(failure) for failure in self._failures],
             "waves": [asdict(wave) for wave in self._waves.values()],
             "per_client": {

@@ -224,8 +224,6 @@ class FedAvg(Method):
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
         return shared | strip_prefix(rounds.PREVIOUS, shared)
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     @classmethod
     def tiny(cls) -> Self:
         return cls.from_config(cls.small)

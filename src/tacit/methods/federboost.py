@@ -268,8 +268,6 @@ class FederBoost(Settings):
         model = growing.drop_trees(shared, self.patience * self.count_outputs(shared.schema))
         return shared | {**model, "round": int(shared["round"]) - self.patience}
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Return what clients need: no histograms, and of all trees mostly those of the last round only."""
         hidden = (*HIDDEN, *growing.start_model(self.buckets_of(shared))) if shared["brief"] else HIDDEN

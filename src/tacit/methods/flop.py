@@ -215,8 +215,6 @@ class Flop(FedAvg):
         last = self.architecture.build(shared.schema).last_layer(solve_layer(gram, m))
         return shared | add_prefix(PREFIX, last)
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def check(self, schema: Schema) -> None:
         super().check(schema)
         self._sums_layout(schema)

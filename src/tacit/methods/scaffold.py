@@ -138,8 +138,6 @@ class Scaffold(FedAvg):
         control = shared["control"] + np.asarray(total["gradient"]) / int(shared["clients"])
         return super().step(total, shared) | {"control": control}
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def incompatibility(self, protection: Protection) -> str | None:
         return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
 

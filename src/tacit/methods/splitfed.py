@@ -270,8 +270,6 @@ class SplitFed(FedAvg):
             slope = training.learn_part(self.local, party, copy, middle, values, slope, batch, bounded)
         return "slope", {"values": slope.astype(values.dtype)}
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def check(self, schema: Any) -> None:
         super().check(schema)
         self.parts(schema)

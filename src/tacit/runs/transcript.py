@@ -70,10 +70,7 @@ def read_transcript(path: Path | str) -> Iterator[Frame]:
         if file.read(len(MAGIC)) != MAGIC:
             raise DataError(f"{path} is not a transcript of this version: it starts with other bytes")
         while head := file.read(_LENGTHS.size):
-            if len(head) < _LENGTHS.size:
+            if len(head) < _LENGTHS.size or sum(_LENGTHS.unpack(head)) > size - file.tell():
                 raise DataError(f"{path} ends within a frame")
-            lengths = _LENGTHS.unpack(head)
-            if sum(lengths) > size - file.tell():
-                raise DataError(f"{path} ends within a frame")
-            sender, step, raw = (file.read(length) for length in lengths)
+            sender, step, raw = (file.read(length) for length in _LENGTHS.unpack(head))
             yield Frame(sender.decode(errors="replace"), step.decode(errors="replace"), raw)
