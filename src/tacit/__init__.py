@@ -68,7 +68,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _components() -> dict[str, type]:
-    """Return Tacit's own methods and protections, and the groups of their settings, by class name."""
     from tacit.core.settings_group import groups_of
     from tacit.methods import METHODS
     from tacit.protections import PROTECTIONS

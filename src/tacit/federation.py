@@ -218,7 +218,6 @@ class Federation(Parties):
         return Training(model, outcome, *found, record, self.test)
 
     def _read_model(self, coordinator: Coordinator, *, recoded: bool) -> Model | None:
-        """Return the model where it may be read, and tell which small cells were put together."""
         if not self.experiment and coordinator.shared is None:
             return None
         shared = coordinator.peek()

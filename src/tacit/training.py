@@ -36,7 +36,6 @@ class Record:
     clients: int = 0
 
     def __call__(self, number: int, event: Event) -> None:
-        """Take one event into account."""
         self.exposure(number, event)
         self.history(number, event)
         if isinstance(event, RunStarted):
@@ -72,7 +71,6 @@ class Training(Shown):
     test: Table | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what was learnt, how, and how well."""
         parts, scores = self.manifest.components, self.scores or {}
         named = {kind: parts[kind]["name"] for kind in ("method", "protection")}
         names = ("accuracy", "balanced_accuracy", "r2")

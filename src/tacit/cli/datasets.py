@@ -85,7 +85,6 @@ def data_check(
 
 
 def _show(name: str, result: dict[str, Any], *, details: bool = True) -> None:
-    """Write one check: whether a run would work, each finding, and what would leave the site."""
     mark = Text("  ok", "green") if result["ok"] else Text("look", "yellow")
     stdout.print(Text.assemble(mark, f"  {name}: {result['rows']:,} rows"), soft_wrap=True)
     styles = {"error": "red", "warning": "yellow", "info": "dim"}

@@ -36,9 +36,7 @@ def new(
 
 
 @site_app.command("budget")
-def site_budget(
-    folder: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: Json = False
-) -> None:
+def site_budget(folder: Folder, as_json: Json = False) -> None:
     """Show what noise has cost a site's rows, run by run and in all."""
     from tacit.engines.sitefolder import SiteFolder
 
@@ -55,7 +53,7 @@ def site_budget(
 
 @site_app.command("export")
 def export_site(
-    folder: Annotated[Path, typer.Argument(help="The site's folder.")],
+    folder: Folder,
     to: Annotated[Path, typer.Option(help="File for the model.")] = Path("model.safetensors"),
     kind: Kind = None,
     run: Annotated[str, typer.Option(help="Id of a run; 'latest' is the newest.")] = "latest",
@@ -83,12 +81,10 @@ def show_log(
 
     if last < 0:
         raise ConfigError(f"--last is {last}: give how many records to show, or 0 for all")
-    wanted = {"run": run, "event": event}
-    given = {name: value for name, value in wanted.items() if value is not None}
     found = [
         record
         for record in AuditLog(folder).records()
-        if all(record.get(name) == value for name, value in given.items())
+        if run in (None, record.get("run")) and event in (None, record.get("event"))
     ][-last:]
     rows = [
         {**record, "facts": plain_text({k: v for k, v in record.items() if k not in FEW})} for record in found

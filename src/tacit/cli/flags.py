@@ -66,7 +66,6 @@ class ReadingCommand(SettingsCommand):
     """A command about one source of rows, with the flags that say how it is read."""
 
     def has(self, key: Key) -> bool:
-        """Return whether a setting says how rows are read."""
         from tacit.data.reading import Reading
 
         return key.table == "data" and hasattr(Reading, key.option.name)
@@ -121,7 +120,6 @@ def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, An
 
 
 def _read_file(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], list[str], str | None]:
-    """Return the tables of a file, all words that are no known flags, and which of them is the file."""
     from tacit.cli.options import file_among
     from tacit.runs.settings import read_toml
 

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from tacit.cli.federations import federation_app, site_app
+from tacit.cli.federations import Folder, federation_app, site_app
 from tacit.cli.flags import GIVEN, ReadingCommand
 from tacit.cli.output import Json, Quiet, listing, say, stderr
 from tacit.core.errors import ConfigError, UnavailableError
 
 coordinator_app = typer.Typer(no_args_is_help=True, help="The coordinator of a federation on Flower.")
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the federation, or of the site.")]
 UPDATE = "send {roster} to all others, who take it over with: tacit site update FOLDER roster.json"
 Metrics = Annotated[
     str | None, typer.Option(help="Port, or host:port, for /metrics and /health; on loopback by default.")
@@ -27,7 +26,6 @@ Systemd = Annotated[bool, typer.Option("--systemd", help="Print a systemd unit i
 
 
 def _tell_nodes(folder: Path) -> dict[str, Any]:
-    """Tell a running SuperLink which nodes may connect; say so if it does not run."""
     from tacit.deploy.operate import register_nodes
     from tacit.deploy.provision import Operator
 
@@ -44,7 +42,6 @@ def _tell(text: str) -> None:
 
 @contextmanager
 def _watched(folder: Path, metrics: str | None, json_log: bool) -> Iterator[None]:
-    """Serve metrics and write logs while a coordinator or a site runs."""
     from tacit.deploy.logs import json_lines
 
     with ExitStack() as stack:

@@ -84,7 +84,6 @@ def part_options(
 
 
 def _home(key: str, known: Mapping[str, Mapping[str, Option]], flags: Sequence[str]) -> tuple[str, Option]:
-    """Return the table of a flag, and the option that it means."""
     section, dot, name = key.partition(".")
     if dot and name in known.get(section, {}):
         return section, known[section][name]

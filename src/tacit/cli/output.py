@@ -33,7 +33,6 @@ class SafeConsole(Console):
     """
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Take a text as it is."""
         return super().render_str(text, **{**settings, "markup": False, "emoji": False})
 
     def render(self, renderable: RenderableType, options: Any = None) -> Iterator[Segment]:
@@ -126,7 +125,6 @@ class Commands(TyperGroup):
     """The commands; whatever stops one is told alike, on stderr and, with --json, as JSON too."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
-        """Run the command that these words (or those of the process) call."""
         as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
             code = super().main(args, *more, **{**settings, "standalone_mode": False, "obj": as_json})
@@ -139,7 +137,6 @@ class Commands(TyperGroup):
         sys.exit(code or 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Read the flags of a command and run it; end with the exit code of the error that stops it."""
         try:
             return super().invoke(ctx)
         except TacitError as error:
@@ -159,7 +156,6 @@ class Commands(TyperGroup):
 
 
 def _in_our_words(text: str, error: Any) -> str:
-    """Rewrite what typer says of a mistake, without the variable that no flag has, and with a way out."""
     text = text.replace(" (env var: 'None')", "").rstrip()
     path = error.ctx.command_path.split()[1:] if error.ctx else ()  # its first word is however it was called
     return f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{' '.join(['tacit', *path])} --help`"

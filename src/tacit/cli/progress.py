@@ -39,7 +39,6 @@ class OneBar(_Bars):
     _began, _told = 0.0, -inf
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        """Draw how much is done, and of what; where there is no terminal, write a line now and then."""
         now = time.monotonic()
         if not stderr.is_terminal and not self._bars.disable:
             self._began = self._began or now
@@ -75,7 +74,6 @@ class ProgressBars(_Bars):
         self._began: tuple[float, int] | None = None  # when the first round ended, and its number
 
     def __call__(self, number: int, event: events.Event) -> None:
-        """Draw what an event tells."""
         match event:
             case events.Replied():
                 # A hundred updates per bar are plenty, with 20,000 clients too.
@@ -101,7 +99,6 @@ class ProgressBars(_Bars):
                 self._warn(event)
 
     def _ended(self, done: int, task: progress.TaskID) -> None:
-        """Draw that a round is complete: its score, and how long the others take at this rate."""
         now, total = time.monotonic(), int(self._bars.tasks[task].total or 0)
         if self._began is None:
             self._began = self._bars.tasks[task].start_time or now, done - 1  # a run may go on from round 5

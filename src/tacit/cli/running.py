@@ -167,7 +167,6 @@ def survey(
 
 
 def _axis(text: str) -> tuple[str, Any]:
-    """Read OPTION=VALUES; lists are separated by semicolons."""
     from tacit.cli.options import literal
     from tacit.runs.tune import Range
 

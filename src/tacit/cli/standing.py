@@ -46,7 +46,6 @@ class StartCommand(SettingsCommand):
     }
 
     def has(self, key: Key) -> bool:
-        """Return whether a standing federation has such a setting."""
         return key.flag in FLAGS
 
 
@@ -137,7 +136,7 @@ def weights(
     from tacit.standing import Standing, read
 
     tables = read(state)[1]
-    if _is_deployed(tables):
+    if tables["run"]["engine"] == "flower":
         if to is not None:
             raise ConfigError("the model is at the sites: leave --to out, and export it there")
         _open_at_sites(state, as_json)
@@ -211,7 +210,6 @@ def _open_at_sites(state: Path, as_json: bool) -> None:
 
 @contextmanager
 def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Standing]:
-    """Open a state, and reach its sites unless that is not needed."""
     from tacit.standing import Standing, read
 
     with (
@@ -225,10 +223,9 @@ def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Sta
 def _connected(
     tables: dict[str, Any], as_json: bool, *, connect: bool = True
 ) -> Iterator[tuple[Federation, Events]]:
-    """Return the federation of some settings, and events that tell how far it is where that takes a while."""
     from tacit.core.events import Events
 
-    if not _is_deployed(tables):
+    if tables["run"]["engine"] != "flower":
         yield _federation(tables), Events()
         return
     from tacit.cli.progress import ProgressBars
@@ -244,12 +241,7 @@ def _connected(
         yield found, Events(bars)
 
 
-def _is_deployed(tables: Mapping[str, Any]) -> bool:
-    return bool(tables["run"]["engine"] == "flower")
-
-
 def _at_sites(folder: Path, given: dict[str, Any], tables: set[str]) -> dict[str, Any]:
-    """Return the settings of a federation of sites, which have rows of their own."""
     from tacit.deploy.provision import Operator, run_tables
 
     if odd := sorted(tables & {"data", "partition"}):

@@ -87,7 +87,7 @@ def exposure_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
-    scores, measures = result["scores"], _measures(result)
+    scores, measures = result["scores"], CLASSIFICATION if result.get("r2") is None else REGRESSION
     table = make_table(("model",), measures.values())
     rows = {words: scores[key] for key, words in MODELS.items() if key in scores}
     if constant := next((found["baseline"] for found in scores.values() if found.get("baseline")), None):
@@ -95,10 +95,6 @@ def _scores(result: Mapping[str, Any]) -> Table:
     for words, found in rows.items():
         table.add_row(words, *(decimal(found.get(name), 4) for name in measures))
     return table
-
-
-def _measures(result: Mapping[str, Any]) -> dict[str, str]:
-    return CLASSIFICATION if result.get("r2") is None else REGRESSION
 
 
 def _costs(result: Mapping[str, Any]) -> Table:

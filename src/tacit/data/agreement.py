@@ -103,7 +103,6 @@ class _Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _read(columns: bytes, words: bytes) -> _Vocabulary:
-    """Check an introduction, and return its vocabulary; one that is unreadable or too large is refused."""
     if (size := len(columns) + len(words)) > MOST_BYTES:
         raise SchemaError(f"an introduction of {size:,} bytes, at most {MOST_BYTES:,} are read: {DECLARE}")
     try:

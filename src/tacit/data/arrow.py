@@ -103,7 +103,6 @@ def _feature(column: Any, name: str, table: str) -> tuple[Column, NDArray[Any]]:
 
 
 def _categories(column: Any) -> tuple[NDArray[np.int64], list[str]]:
-    """Return codes into the sorted words in use; −1 is missing."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type):

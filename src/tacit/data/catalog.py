@@ -111,7 +111,6 @@ def content_digest(table: Table) -> str:
 
 
 def _ranked(codes: NDArray[Any], words: tuple[str, ...]) -> tuple[NDArray[np.float32], list[str]]:
-    """Replace codes by the rank of their word among the sorted words in use; missing stays NaN."""
     present = codes[~np.isnan(codes)].astype(np.int64)
     used = sorted({words[code] for code in np.unique(present)})
     place = {word: rank for rank, word in enumerate(used)}

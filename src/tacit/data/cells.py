@@ -88,7 +88,6 @@ def _count_marks(values: NDArray[Any], least: int) -> Counts:
 
 
 def _marks(values: Matrix) -> Counts:
-    """Return how many of some rows say no and yes to each mark; missing values say nothing."""
     with np.errstate(invalid="ignore"):  # what is no whole number, or too large for one, is hashed
         numbers = values.astype(np.int64)
     codes = numbers ^ (numbers >> BITS) ^ (numbers >> 2 * BITS) ^ (numbers >> 3 * BITS)
@@ -208,7 +207,6 @@ class Cells:
                 )
 
     def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:
-        """Yield each column's place, its first feature, and its counts if it has categories, missing last."""
         first, position = 0, 0
         for index, column in enumerate(schema.columns):
             words = len(column.categories)

@@ -140,7 +140,6 @@ def list_parts(source: str | Path | Sequence[str | Path]) -> dict[str, str | Pat
 
 
 def _joined(tables: Mapping[str, Table]) -> Table:
-    """Put the rows of several files into one table, with the client of each as a group."""
     agreement = Agreement({})
     for name, table in tables.items():
         agreement.add(name, {"signature": signature_of(table), "vocabulary": b"{}"})

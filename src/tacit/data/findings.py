@@ -130,7 +130,6 @@ def _in_categories(table: Table, index: int) -> Iterator[Finding]:
 
 
 def _in_words(name: str, words: tuple[str, ...], rows: int) -> Iterator[Finding]:
-    """Yield why words, which would leave, are no categories: numbers, dates, identifiers, free text."""
     way_out = f"drop it (--drop {name}), correct it, or declare its categories"
     if found := _misread(words):
         yield Finding("error", found[0], name, f"{found[1]}, or choose it with --categorical {name}")

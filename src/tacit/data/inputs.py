@@ -83,7 +83,6 @@ class Recoding:
         return onehot
 
     def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
-        """Return a column's categories as agreed codes, before rare ones are put together; -1 for none."""
         codes = self.schema.codes(table, index, lenient=lenient)
         codes = np.where(codes == ABSENT, self.gaps[index], codes)
         return np.where(codes == UNSEEN, self.unseen[index], codes)

@@ -30,10 +30,6 @@ def describe(name_or_path: str | Path, **choices: Any) -> dict[str, Any]:
     """Tell what is known of a data set; one that is not on this machine is described by the catalogue.
 
     ``choices`` say how an own file is read, as for :func:`~tacit.data.files.load`. What is not known is None.
-
-    >>> facts = describe("iris")
-    >>> facts["rows"], facts["classes"]["setosa"], facts["missing"]
-    (150, 50, 0)
     """
     name = str(name_or_path)
     entry = _as_entry(name) if name in synthetic.SHAPES else catalog().get(name)
@@ -72,7 +68,6 @@ def _of_table(table: Table) -> dict[str, Any]:
 
 
 def _as_entry(name: str) -> DataSet:
-    """Describe a synthetic set as the catalogue would; its counts of classes are expected ones."""
     shape = synthetic.SHAPES[name]
     notes = f"Two Gaussian classes; the best rule is right in {shape.accuracy:.1%}; expected counts."
     caution = f"SYNTHETIC: has the size of {shape.like} and says nothing about it."
@@ -93,10 +88,6 @@ def check(
     and of all others), ``columns`` (kind, range, distinct and missing values of each), ``leaves`` (names of
     columns, labels and categories that a run may tell to others), ``rows`` and ``digest`` ("same", "same
     content", "other" or None).
-
-    >>> found = check("iris")
-    >>> found["ok"], found["leaves"]["classes"]
-    (True, ['setosa', 'versicolor', 'virginica'])
     """
     name = str(name_or_path)
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "columns": [], "leaves": {}}
@@ -192,7 +183,6 @@ def _columns(table: Table) -> list[dict[str, Any]]:
 
 
 def _too_few(table: Table) -> Iterator[Finding]:
-    """Yield why a run would end for want of rows: some are kept for the test, others hide among the rest."""
     way_out = f"{2 * MIN_COUNT} rows, and {MIN_COUNT} of each class (min_count), are the least: have more"
     try:
         training, _ = split(table, 0.3, 0)

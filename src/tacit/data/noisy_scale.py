@@ -117,12 +117,9 @@ class NoisyScale:
         centre, spread = middle + half * mean, np.where(constant, 1.0, half * np.sqrt(variance))
         places = _number_places(schema)
         found: dict[str, Any] = {}
-        for name, value, usual in (
-            ("centre", centre, 0.0),
-            ("spread", spread, 1.0),
-            ("constant", constant, False),
-        ):
-            found[name] = np.full(schema.features, usual)
+        usual = {"centre": (centre, 0.0), "spread": (spread, 1.0), "constant": (constant, False)}
+        for name, (value, otherwise) in usual.items():
+            found[name] = np.full(schema.features, otherwise)
             found[name][places] = value[: len(places)]
         if schema.task == "regression":
             found |= {"target_centre": centre[len(places) :], "target_spread": spread[len(places) :]}

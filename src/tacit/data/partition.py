@@ -47,10 +47,6 @@ def partition(
     """Divide the rows of a table among clients, and return the client of every row, from 0 on.
 
     ``name`` is one of ``PARTITIONERS``, with its ``options``; ``clients`` may be None for ``BY_VALUE``.
-
-    >>> table = Table.of(np.zeros((6, 1)), [1, 0, 1, 0, 1, 0])
-    >>> partition(table, "label-sorted", 2).tolist()
-    [1, 0, 1, 0, 1, 0]
     """
     known = options_of(name)
     for word in options:
@@ -163,7 +159,6 @@ def _classes(table: Table, name: str) -> tuple[NDArray[np.int64], Counts]:
 
 
 def _cut(total: int, weights: NDArray[np.float64]) -> Counts:
-    """Cut a number in proportion to weights, by rounding the running sum."""
     edges = np.rint(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
     return np.asarray(np.diff(edges, prepend=0))
 

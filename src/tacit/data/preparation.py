@@ -4,14 +4,10 @@
 extremes, which are found digit by digit on the order-preserving integer image of float32, each probe a
 protected sum of "do I hold a value at least this large?". They can identify a person: prefer standardising.
 
-Treatment of the awkward cases, the same at every client:
-
-* a missing number is refused (``missing="refuse"``) or replaced by the federation's mean of that
-  feature (``"mean"``); a missing category is all zeros; infinite values are always refused;
-* a constant feature becomes all zeros. With ``scale="standard"`` a feature counts as constant when its
-  standard deviation is below a millionth of its root mean square, the limit of what Σx² can tell; with
-  ``"minmax"`` when its extremes are the same or neighbours in float32;
-* a feature that nobody has a value for is all zeros.
+A missing category is all zeros, and so is a feature that is constant or that nobody has a value for;
+infinite values are refused. With ``scale="standard"`` a feature counts as constant when its standard
+deviation is below a millionth of its root mean square, the limit of what Σx² can tell; with ``"minmax"`` when
+its extremes are the same or neighbours in float32.
 
 Where noise is added to sums, both are replaced by sums that bear it (:mod:`tacit.data.noisy_scale`).
 """

@@ -108,7 +108,6 @@ class Schema:
         return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
 
     def _by_name(self, table: Table) -> Table:
-        """Return a table with its columns in the agreed order; refuse others, and those of another kind."""
         own = {column.name: column.kind for column in table.columns}
         check_names([*own], self.columns, name=table.name)
         for column in self.columns:

@@ -94,7 +94,6 @@ def look_at_repeats(table: Table) -> Iterator[Finding]:
 
 
 def _in_words(held: Mapping[str, Counter[Any]], what: str, name: str, least: float) -> Iterator[Finding]:
-    """Yield warnings on sites with words of their own, in more than that share of rows, for others."""
     holders = Counter(word for own in held.values() for word in own)
     for site, own in held.items():
         strange = sum(count for word, count in own.items() if holders[word] == 1)

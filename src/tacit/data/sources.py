@@ -163,7 +163,6 @@ class Dialect(NamedTuple):
 
 
 def _read_csv(path: Path, reading: Reading) -> tuple[Any, list[str]]:
-    """Read a CSV file with a header line; words for missing values count as such unless in quotes."""
     import pyarrow as pa
 
     try:
@@ -249,5 +248,4 @@ def _encoding(sample: bytes) -> str:
 
 
 def _fit(widths: list[int]) -> tuple[float, int]:
-    """Return how well a separator fits: the share of rows as wide as the header, then that width."""
     return (widths.count(widths[0]) / len(widths), widths[0]) if widths and widths[0] > 1 else (0.0, 1)

@@ -80,7 +80,6 @@ def distance_for(accuracy: float, prior: float) -> float:
 
 
 def _population(shape: Shape) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the mixing matrix L (covariance L Lᵀ, unit variances) and half the difference of the means."""
     rng = np.random.default_rng(zlib.crc32(shape.like.encode()))
     loadings = rng.standard_normal((shape.features, _FACTORS))
     covariance = loadings @ loadings.T + np.eye(shape.features)

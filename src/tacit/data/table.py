@@ -89,7 +89,6 @@ class Table(Shown):
         return len(self.values)
 
     def facts(self) -> dict[str, Any]:
-        """Return size and task; no value, and no label."""
         size = {"name": self.name, "rows": self.rows, "columns": len(self.columns)}
         return {**size, "task": self.task, "classes": len(self.classes) or None}
 

@@ -146,7 +146,6 @@ def _vocabulary(schema: Schema, shared: Shared, least: int) -> dict[str, Any]:
 
 
 def _unknown_words(party: Party, shared: Shared) -> Iterator[tuple[bytes, int]]:
-    """Yield a party's words that are not agreed on yet, with their column, and how many rows have each."""
     table, known, declared = party.data, set(_known(shared)), manifest_of(party).declared
     columns: list[tuple[int, tuple[Any, ...], NDArray[Any]]] = [
         (index, column.categories, table.values[:, index])

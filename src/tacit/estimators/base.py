@@ -41,13 +41,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checks(self, X: Any) -> dict[str, Any]:
-        """Return what scikit-learn is to check of rows; a DataFrame stays one, for its categories."""
         if is_frame(X):
             return {"skip_check_array": True}
         return {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self._allows_gaps else True}
 
     def _train(self, X: Any, target: Any, groups: Any, task: Task) -> None:
-        """Train on the rows of each group as one party."""
         with _as_value_error():
             method, preparation = self._plan()
             table = _table(X, target, task)
@@ -66,7 +64,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.parties_ = np.array(holdings.names)
 
     def _ask(self, ask: str, X: Any) -> NDArray[Any]:
-        """Return what the model predicts for rows that are like those it was fitted to."""
         validation.check_is_fitted(self)
         rows = validation.validate_data(self, X, reset=False, **self._checks(X))
         with _as_value_error():
@@ -116,7 +113,6 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
 @contextmanager
 def _as_value_error() -> Iterator[None]:
-    """Raise what scikit-learn expects."""
     try:
         yield
     except TacitError as error:

@@ -14,8 +14,6 @@ FEDERATED = ("protect", "seed", "min_count")  # settings that are not the method
 
 
 class _FederBoost(Estimator):
-    """What classifier and regressor have in common."""
-
     def __init__(
         self,
         trees: int = 100,

@@ -25,6 +25,8 @@ from tacit.core.errors import ConfigError
 SECONDS_PER_HOUR = 3600.0
 POWERCAP = Path("/sys/class/powercap")
 MICROJOULES_PER_WH = 3.6e9
+ROUTES = ("coordinator→client", "client→coordinator", "client→client")
+COUNTED = ("messages", "bytes_up", "bytes_down", "cpu_s")  # of each client
 
 
 @dataclass
@@ -49,14 +51,14 @@ class _Clients:
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}
-        self.bytes_up, self.bytes_down, self.cpu_s = array("q"), array("q"), array("d")
-        self.messages = array("q")
+        self.messages, self.bytes_up, self.bytes_down = array("q"), array("q"), array("q")
+        self.cpu_s = array("d")
 
     def add(self, reply: events.Replied, messages: int) -> None:
         place = self.place.setdefault(reply.party, len(self.place))
         if place == len(self.cpu_s):
-            for totals in (self.bytes_up, self.bytes_down, self.cpu_s, self.messages):
-                totals.append(0)
+            for name in COUNTED:
+                getattr(self, name).append(0)
         self.bytes_up[place] += reply.bytes_up
         self.bytes_down[place] += reply.bytes_down
         self.cpu_s[place] += reply.cpu_s
@@ -67,20 +69,6 @@ class CostLedger(Shown):
     """Adds up what a run cost; subscribe it to the run's events.
 
     Memory grows with parties, waves and failures, never with the number of replies.
-
-    Examples
-    --------
-    >>> ledger = CostLedger()
-    >>> told = events.Events(ledger)
-    >>> told.emit(events.WaveStarted(wave=0, step="gram", parties=2))
-    >>> told.emit(events.Replied(wave=0, party="a", bytes_down=100, bytes_up=4000, cpu_s=0.5))
-    >>> told.emit(events.Replied(wave=0, party="b", bytes_down=100, bytes_up=6000, cpu_s=1.5))
-    >>> told.emit(events.WaveEnded(wave=0, replies=2, failures=0, cpu_s=0.25, wall_s=2.0))
-    >>> cost = ledger.summary(watts=1600)
-    >>> cost["messages"], cost["bytes_up"], cost["bytes_up_per_client"]
-    (4, 10000, {'mean': 5000.0, 'max': 6000})
-    >>> cost["training_s"], cost["sum_cpu_s"], cost["wh"]
-    (1.75, 2.25, 1.0)
     """
 
     def __init__(self) -> None:
@@ -97,7 +85,6 @@ class CostLedger(Shown):
         self._forms: dict[str, int] = {}  # bytes of fields, by how they travelled
 
     def __call__(self, number: int, event: events.Event) -> None:
-        """Take one event into account; events that cost nothing are passed over."""
         match event:
             case events.WaveStarted():
                 wave = self._wave(event.wave)
@@ -123,13 +110,7 @@ class CostLedger(Shown):
                 spent = {"epsilon": event.epsilon, "delta": event.delta, "budget": event.budget}
                 self._spent[event.unit] = {**spent, "sums_left": event.left, "unit": event.unit}
 
-    def _privacy(self) -> dict[str, Any] | None:
-        """Return what noise has cost for a client, and beside it for a row, if both are hidden."""
-        client, row = self._spent.get("client"), self._spent.get("row")
-        return {**client, "rows": row} if client and row else client or row
-
     def facts(self) -> dict[str, Any]:
-        """Return the sums that people look at first."""
         cost = self.summary()
         names = {"messages": "messages", "bytes up": "bytes_up", "bytes down": "bytes_down"}
         names |= {"CPU seconds": "sum_cpu_s", "Wh": "wh"}
@@ -161,20 +142,19 @@ class CostLedger(Shown):
         """Sum up the run so far, in plain values; 65 W are those of the paper's Intel Core i7-10700."""
         if not (math.isfinite(watts) and watts > 0):
             raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
-        clients = self._clients
+        clients, sent = self._clients, (self._asks, self._replies, self._relays)
         slowest = max(clients.cpu_s, default=0.0)
         everybody, services = math.fsum(clients.cpu_s), math.fsum(self._services.cpu_s)
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
         total = everybody + coordinator + services
+        cpu = {"slowest_client": slowest, "clients": everybody, "coordinator": coordinator}
+        cpu["services"] = services
         served = sum(self._services.bytes_up) + sum(self._services.bytes_down)
+        client, row = self._spent.get("client"), self._spent.get("row")
         hidden = sum(size for kind, size in self._forms.items() if kind != "plain")
         return {
-            "messages": self._asks + self._replies + self._relays,
-            "messages_by_route": {
-                "coordinator→client": self._asks,
-                "client→coordinator": self._replies,
-                "client→client": self._relays,
-            },
+            "messages": sum(sent),
+            "messages_by_route": dict(zip(ROUTES, sent, strict=True)),
             "bytes_up": sum(clients.bytes_up),
             "bytes_down": sum(clients.bytes_down),
             "bytes_up_per_client": _mean_and_max(clients.bytes_up),
@@ -184,25 +164,17 @@ class CostLedger(Shown):
             "bytes_by_form": dict(self._forms),
             # Keys, ciphertexts, masked values, shares and sealed messages, of all bytes.
             "cryptography_share": hidden / max(sum(clients.bytes_up) + sum(clients.bytes_down) + served, 1),
-            "cpu_s": {
-                "slowest_client": slowest,
-                "clients": everybody,
-                "coordinator": coordinator,
-                "services": services,
-            },
+            "cpu_s": cpu,
             "training_s": slowest + coordinator + services,
             "sum_cpu_s": total,
             "watts": float(watts),
             "wh": watts * total / SECONDS_PER_HOUR,
-            "privacy": self._privacy(),
+            "privacy": {**client, "rows": row} if client and row else client or row,
             "failures": [dict(failure) for failure in self._failures],
             "waves": [asdict(wave) for wave in self._waves.values()],
             "per_client": {
                 "party": list(clients.place),
-                "messages": clients.messages.tolist(),
-                "bytes_up": clients.bytes_up.tolist(),
-                "bytes_down": clients.bytes_down.tolist(),
-                "cpu_s": clients.cpu_s.tolist(),
+                **{name: getattr(clients, name).tolist() for name in COUNTED},
             },
         }
 

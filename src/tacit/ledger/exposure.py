@@ -24,6 +24,7 @@ from tacit.ledger.sentences import saw, sentences
 
 CLIENTS = "clients"
 OTHERS = {ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER, RUN}  # who and whom, but for services
+FACTS = ("who", "what", "about", "class", "over", "times", "bytes", "openable")  # of a row
 EMPTY = 2  # bytes of a vocabulary that tells nothing
 Count = tuple[int, int]  # times, bytes
 
@@ -56,18 +57,6 @@ class ExposureLedger(Shown):
     """Collects who saw what; subscribe it to the run's events.
 
     Memory grows with the kinds of things that were seen, not with clients or waves.
-
-    Examples
-    --------
-    >>> from tacit.core.events import Events
-    >>> ledger = ExposureLedger()
-    >>> events = Events(ledger)
-    >>> seen = (COORDINATOR, EACH, "plain", "clear/factor", 1, 5, 1000, "terms")
-    >>> events.emit(Received(3, "client.contribute", *seen))
-    >>> events.emit(TotalOpened(2, "terms", "clients", 5, 15))
-    >>> row = ledger.summary()[0]
-    >>> row["who"], row["what"], row["about"], row["class"], row["over"], row["openable"]
-    ('coordinator', 'terms: factor', 'each client', 'plain', 1, True)
     """
 
     def __init__(self) -> None:
@@ -82,7 +71,6 @@ class ExposureLedger(Shown):
         self._opens = CLIENTS
 
     def __call__(self, number: int, event: Event) -> None:
-        """Take one event into account."""
         match event:
             case RunStarted():
                 self._opens = event.opens
@@ -124,16 +112,14 @@ class ExposureLedger(Shown):
     def _opened(self, event: TotalOpened) -> None:
         self._over = event.contributors
         ciphers = self._ciphers.pop(event.contribution, None)
-        if event.at == COORDINATOR or self._disclosing:
-            others = self._services if event.at == COORDINATOR else [event.at]
-            for who in (COORDINATOR, *others):
+        told = event.at == COORDINATOR or self._disclosing
+        if event.at == CLIENTS and not told:
+            self._logged[event.contribution] = None
+        else:
+            others = self._services if event.at == COORDINATOR else [event.at]  # a leader, by name
+            for who in (COORDINATOR, *others) if told else others:
                 total = _Kind(who, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
                 _add(self._rows, total, 1, 8 * event.values)
-        elif event.at == CLIENTS:
-            self._logged[event.contribution] = None
-        else:  # a leader, by name
-            total = _Kind(event.at, f"{event.contribution}: total", ALL, "aggregate", event.contributors)
-            _add(self._rows, total, 1, 8 * event.values)
         # A coordinator that opens totals without anyone's help holds the key. It does no harm where it
         # gets the total alone, as in a ring; ciphertexts of single clients would be open to it.
         own = event.at == COORDINATOR and not self._services
@@ -151,29 +137,18 @@ class ExposureLedger(Shown):
             rows = {kind: n for kind, n in rows.items() if kind[0::3] != (COORDINATOR, "sealed")}
         rows |= self._relayed
         totals = "totals: " + ", ".join(self._logged)
-        return [
-            {
-                "who": kind.who,
-                "what": totals if kind.what == "totals" and self._logged else kind.what,
-                "about": kind.about,
-                "class": kind.kind,
-                "over": kind.over,
-                "times": times,
-                "bytes": size,
-                "openable": kind.openable,
-            }
-            for kind, (times, size) in sorted(rows.items(), key=lambda item: item[0].rank())
-        ]
+        found = []
+        for kind, counts in sorted(rows.items(), key=lambda item: item[0].rank()):
+            told = kind._replace(what=totals) if kind.what == "totals" and self._logged else kind
+            found.append(dict(zip(FACTS, (*told[:5], *counts, told.openable), strict=True)))
+        return found
 
     def facts(self) -> dict[str, Any]:
-        """Return what the coordinator saw, in one line."""
         return {"the coordinator saw": saw(self.summary())}
 
     def _repr_html_(self) -> str:
-        rows = self.summary()
-        names = ("who", "what", "about", "class", "over", "times")
         told = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
-        return told + html_table([[row[name] for name in names] for row in rows], names)
+        return told + html_table([[row[name] for name in FACTS[:6]] for row in self.summary()], FACTS[:6])
 
     def sentences(self) -> list[str]:
         """Say the same to people, worst first."""
@@ -190,6 +165,5 @@ def _cipher(contribution: str, openable: bool) -> _Kind:
 
 
 def _words(name: str, contribution: str) -> str:
-    """Name what was received, with the sum that it belonged to."""
     name = name.removeprefix("clear/")
     return f"{contribution}: {name}" if contribution else name

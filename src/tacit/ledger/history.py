@@ -30,7 +30,6 @@ class History:
         self._cost = {"bytes_up": 0, "bytes_down": 0, "cpu_s": 0.0, "seconds": 0.0}
 
     def __call__(self, number: int, event: Event) -> None:
-        """Take one event into account."""
         match event:
             case Replied():
                 self._cost["bytes_up"] += event.bytes_up
@@ -90,7 +89,6 @@ class NotebookBar:
         self._asked, self._answered, self._sums, self._score = 0, 0, 0, ""
 
     def __call__(self, number: int, event: Event) -> None:
-        """Draw what an event tells."""
         match event:
             case WaveStarted():
                 self._asked, self._answered = event.parties, 0

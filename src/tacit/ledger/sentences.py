@@ -20,13 +20,6 @@ def sentences(rows: Iterable[Row], planned: bool = False) -> list[str]:
     """Write one sentence for rows of the same kind, in the order of the rows: worst first.
 
     Of a run that is only planned they say what will be seen.
-
-    >>> row = {"who": "coordinator", "what": "terms: factor", "about": "each client", "class": "plain",
-    ...        "over": 1, "times": 5, "bytes": 1000, "openable": True}
-    >>> sentences([row])
-    ['The coordinator saw in the clear, of every single client: factor of terms.']
-    >>> sentences([row], planned=True)
-    ['The coordinator will see in the clear, of every single client: factor of terms.']
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -92,7 +85,6 @@ def phrase(what: str) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Join words, each once."""
     *first, last = dict.fromkeys(words)
     if any(" and " in word for word in (*first, last)):
         return ", ".join([*first, last])
@@ -124,7 +116,6 @@ def saw(rows: Iterable[Row], who: str = "coordinator") -> str:
 
 
 def _owned(what: str) -> str:
-    """Return what of a client is worth a word in one line: everyone has columns."""
     if what.startswith(INTRODUCTION):
         return "labels and categories" if "labels" in what else ""
     return what.partition(": ")[2] or what

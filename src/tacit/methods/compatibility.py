@@ -94,7 +94,6 @@ def check_summands(protection: Protection, clients: int) -> None:
 
 
 def _check_standing(method: Method, protection: Protection) -> None:
-    """Refuse what cannot be summed today and go on next year."""
     if method.standing is None:
         raise ConfigError(
             f"{method.name} with these settings does not learn from one sum that can grow and shrink: a "
@@ -118,7 +117,6 @@ def _check_standing(method: Method, protection: Protection) -> None:
 
 
 def _check_clients(protection: Protection, clients: int | None, least: int, standing: bool) -> None:
-    """Refuse totals that would hide nobody, or that could never open."""
     hides = not protection.promises.single
     if hides and least < 2:
         raise ConfigError(

@@ -140,7 +140,6 @@ class FedHEONNEnsemble(Method):
         return self.network.incompatibility(protection)
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return the features of every estimator, published for all clients."""
         if self.draw:
             rng = generator(rng.bytes(32), "draw", self.draw)
         settings = schema.features, self.features, self.replace_features
@@ -148,7 +147,6 @@ class FedHEONNEnsemble(Method):
         return dict(zip(("columns", "factors"), map(np.stack, zip(*drawn, strict=True)), strict=True))
 
     def train(self, coordinator: Coordinator) -> None:
-        """Form one sum, of every client's terms for all estimators, and solve for each."""
         coordinator.round(self.terms, self.solve)
         known: Mapping[str, Any] = coordinator.shared or {}
         if "empty" in known and not self.network.exchange.clear_fields:  # else ``remarks`` has told
@@ -208,7 +206,6 @@ class FedHEONNEnsemble(Method):
         return patches.find_flaw(name, piece, agreed, self._size(schema))
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
-        """Merge many clients' factors or triangles, estimator by estimator (algorithm 3)."""
         fold = self.network.fold
         return stack(each(lambda t: fold(name, [one[t] for one in pieces]), self.estimators, self.processes))
 

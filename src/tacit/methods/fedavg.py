@@ -120,7 +120,6 @@ class FedAvg(Method):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Agree on weights, then run rounds of local training and averaging."""
         remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
@@ -225,8 +224,6 @@ class FedAvg(Method):
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
         return shared | strip_prefix(rounds.PREVIOUS, shared)
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     @classmethod
     def tiny(cls) -> Self:
         return cls.from_config(cls.small)
@@ -242,7 +239,6 @@ class FedAvg(Method):
     share_classes = learnt.share_classes
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
-        """Return the sums of class counts and of targets, which the preparation scales under noise."""
         scaled = schema.task == "classification" or protection.adds_noise
         own = {} if scaled else {TARGET_CENTRE: (self.target_moments, self.scale_targets)}
         return super().agreements(schema, protection) | own
@@ -273,7 +269,6 @@ class FedAvg(Method):
         return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
 
     def continue_from(self, shared: Shared) -> Shared:
-        """Go on from a finished training, as many rounds again; weights are agreed anew."""
         kept = {name: value for name, value in shared.items() if name != "scale"}
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
 

@@ -103,7 +103,6 @@ class FederBoost(Settings):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Agree on buckets, then let trees grow, a wave of sums for each level."""
         if not coordinator.progress and "base" not in (coordinator.shared or {}):
             self.agree_on_buckets(coordinator)
         remaining, cohort = rounds.find_remaining(coordinator, self.trees), coordinator.parties
@@ -116,16 +115,14 @@ class FederBoost(Settings):
             going_on = monitor.judge_round(number)
             if not going_on:
                 coordinator.round(self.consent, self.take_back)
-            tell_trees(
-                coordinator, everything=cohort != before
-            )  # who has been in it needs the last trees only
+            # Who has been in it needs the last trees only.
+            tell_trees(coordinator, everything=cohort != before)
             coordinator.complete_round(number + 1, over=not going_on, best=monitor.best, start=monitor.start)
             if not going_on:
                 break
         tell_trees(coordinator, everything=True)
 
     def _grow_round(self, coordinator: Coordinator, cohort: Sequence[str], number: int) -> tuple[str, ...]:
-        """Grow the trees of a round, with clients that came late if the totals may open; return by whom."""
         before = coordinator.parties
         rounds.admit_late_clients(coordinator, number)
         if (wider := coordinator.parties) != before:  # with those that have waited, too
@@ -140,7 +137,6 @@ class FederBoost(Settings):
         return self._grow_trees(coordinator, cohort)
 
     def _grow_trees(self, coordinator: Coordinator, cohort: Sequence[str]) -> tuple[str, ...]:
-        """Grow the trees of a round; if clients vanish on the way, anew without them."""
         present = coordinator.round(self.choose_sum(coordinator, 0), self.plant, cohort)
         for step in range(1, self.steps):
             if coordinator.shared is not None and not len(coordinator.shared[TREE + "slots"]):
@@ -193,7 +189,6 @@ class FederBoost(Settings):
         return self.sum_slots(rows, strip_prefix(TREE, shared), step, shared, shape)
 
     def _find_rows(self, party: Party, shared: Shared) -> PartyRows:
-        """Return this client's rows in buckets, from the cache if they are there."""
         if (self.name, party.id) not in party.cache:
             buckets, weights = self.buckets_of(shared), self.weigh_rows(party.data, shared)
             bins = buckets.fill(Inputs.of(shared).columns(party.data), shared["cuts"])
@@ -203,7 +198,6 @@ class FederBoost(Settings):
         return found
 
     def _start_round(self, party: Party, shared: Shared, *, noise: bool) -> PartyRows:
-        """Return this client's rows with their derivatives, put into the roots."""
         number, rows = int(shared["round"]), self._find_rows(party, shared)
         columns = Inputs.of(shared).columns
         predict = (lambda: self.model(shared).margins(columns(party.data)).T) if "feature" in shared else None
@@ -262,7 +256,6 @@ class FederBoost(Settings):
         return self._keep({**record, **found}, int(record["step"]) + 1, shared)
 
     def _keep(self, record: dict[str, Any], step: int, shared: Shared) -> Shared:
-        """Return shared values with the trees as they are now; complete ones join the model."""
         if complete := step >= self.steps or not len(record["slots"]):
             model = growing.append_trees(shared, record, self.buckets_of(shared))
             shared = shared | {**model, "round": int(shared["round"]) + 1}
@@ -275,8 +268,6 @@ class FederBoost(Settings):
         model = growing.drop_trees(shared, self.patience * self.count_outputs(shared.schema))
         return shared | {**model, "round": int(shared["round"]) - self.patience}
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def view(self, shared: Shared) -> Mapping[str, Any]:
         """Return what clients need: no histograms, and of all trees mostly those of the last round only."""
         hidden = (*HIDDEN, *growing.start_model(self.buckets_of(shared))) if shared["brief"] else HIDDEN
@@ -287,5 +278,4 @@ class FederBoost(Settings):
         return {name: value for name, value in shared.items() if name not in HIDDEN}
 
     def model(self, shared: Shared) -> BoostedTrees:
-        """Return the model that has the shared trees."""
         return BoostedTrees(shared, self.loss_of(shared), Inputs.of(shared))

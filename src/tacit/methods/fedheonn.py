@@ -109,7 +109,6 @@ class FedHEONN(Settings):
         return simple and constant and unscaled.can_serve(coordinator.components)
 
     def train(self, coordinator: Coordinator) -> None:
-        """Form one sum, of every client's terms, and solve; another one if finalists are compared."""
         known: Mapping[str, Any] = coordinator.shared or {}
         if coordinator.components.protection.adds_noise:
             if "weights" in known:
@@ -133,10 +132,9 @@ class FedHEONN(Settings):
 
     # -- client (algorithm 1) ----------------------------------------------------------------------
 
-    def _terms_layout(self, schema: Schema) -> Layout:
-        return self.exchange.layout(schema, self.size(schema), self.count_grams(schema))
-
-    @contribution(_terms_layout)
+    @contribution(
+        lambda self, schema: self.exchange.layout(schema, self.size(schema), self.count_grams(schema))
+    )
     def terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return what this client's rows bring to the closed form."""
         X = Inputs.of(shared).matrix(party.data, bias=not self.hidden)

@@ -9,9 +9,7 @@ Federated Optimization", ICLR 2021, algorithm 2. With Δ the mean change of a ro
     v ← v - (1 - β₂) Δ² sign(v - Δ²)        FedYogi
     w ← w + η m / (√v + τ)
 
-The rates here are neither the paper's, which are tuned for every data set, nor Flower's, with which a large
-network does not learn: (1 - β₁) η/τ is about 1, so that in the first round small changes are taken as they
-are, as in FedAvg, and only larger ones are damped (docs/averaging.md). The paper begins with v = τ², Flower
+With the rates here (1 - β₁) η/τ is about 1 (docs/averaging.md says why). The paper begins with v = τ², Flower
 with 0: ``v0`` is that choice. With ``bias_correction``, which Flower's FedAdam has and the paper's has not, η
 is multiplied by √(1 - β₂^(t+1)) / (1 - β₁^(t+1)) in round t = 1, 2, …; Kingma and Ba have t for t + 1.
 """

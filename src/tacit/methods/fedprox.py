@@ -54,6 +54,5 @@ class FedProx(FedAvg):
 
     @contribution(lambda self, schema: self.update_layout(schema), family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return u_k Δ_k and u_k after local training that is held near w_t."""
         start = self.architecture.flatten_weights(party, shared)
         return train_client(self, party, shared, self.local.pull_towards(start))

@@ -127,7 +127,6 @@ class Flop(FedAvg):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        """Run rounds as FedAvg does, then fit the last layer for all, and clients' own."""
         kept = find_kept(coordinator, KEPT)  # of an attempt before
         if jobs := {name: kept[name] for name in coordinator.parties if name in kept}:
             list(coordinator.ask(self.swap_head, jobs=jobs, failures={}))
@@ -168,12 +167,10 @@ class Flop(FedAvg):
         return {**self.change.pack(common.flat(end) - common.flat(arrays), share, common, party), **weight}
 
     def _read_last(self, party: Party, shared: Shared, own: Vector | None = None) -> tuple[Any, ...]:
-        """Return what the last layer gets of a client's rows, behind its own layers; targets, and weights."""
         network, (X, targets, counted) = self.architecture.build(shared.schema), self.read_rows(party, shared)
         return network.last_inputs(network.flat(self.join(shared, own)), X), targets, counted
 
     def _sum_rows(self, party: Party, shared: Shared) -> tuple[Matrix, Matrix]:
-        """Return the sums over a client's rows from which a last layer follows, behind those of the seed."""
         inputs, targets, counted = self._read_last(party, shared)
         return sum_layer(inputs, targets, shared.schema.outputs, counted)
 
@@ -217,8 +214,6 @@ class Flop(FedAvg):
         gram, m = symmetric(np.asarray(total["gram"]), len(total["m"])), np.asarray(total["m"])
         last = self.architecture.build(shared.schema).last_layer(solve_layer(gram, m))
         return shared | add_prefix(PREFIX, last)
-
-    # -- what a federation asks of every method ----------------------------------------------------
 
     def check(self, schema: Schema) -> None:
         super().check(schema)

@@ -147,7 +147,6 @@ class Fusion(Method):
         raise ConfigError("fusion has one round, and keeps only its model: train all clients together")
 
     def train(self, coordinator: Coordinator) -> None:
-        """Gather distributions and models, once."""
         coordinator.round(self.description, self.fuse)
 
     @contribution(lambda self, schema: Layout(*(Field(n, None, clear=True, dtype="uint8") for n in TOLD)))
@@ -221,7 +220,6 @@ class Fusion(Method):
             return f"cannot be used: {type(error).__name__}"
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
-        """Put what clients told together."""
         return _pack(*(raw for piece in pieces for raw in _unpack(piece)))
 
     @apply
@@ -243,7 +241,6 @@ class Fusion(Method):
 
 
 def _correlate(V: Matrix) -> list[list[float]]:
-    """Return the correlations of the columns' normal scores, to two digits; of a constant one 0."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 

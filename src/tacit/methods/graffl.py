@@ -114,12 +114,10 @@ class Graffl(FedAvg):
         return sizes_of(self.architecture.hidden)[-1]
 
     def agree(self, coordinator: Coordinator) -> None:
-        """Agree on the weights of clients, and on the size of summaries."""
         super().agree(coordinator)
         coordinator.round(self.votes, self.choose_size)
 
     def train(self, coordinator: Coordinator) -> None:
-        """Train SuffiAE, then draw mixtures and accept the nearest, and look for copies."""
         super().train(coordinator)
         if not (done := int(coordinator.progress.get("trial", 0))):
             coordinator.round(self.class_moments, self.set_prior)
@@ -141,7 +139,6 @@ class Graffl(FedAvg):
         return {"votes": np.eye(self._size)[min(wanted, self._size - 1)]}
 
     def _summarise(self, party: Party, shared: Shared) -> tuple[Matrix, Matrix, Matrix, Targets, Any]:
-        """Return rows, summaries, reconstructions, labels, and how much the rows of each class count."""
         X, labels, _ = self.read_rows(party, shared)
         network = self.architecture.build(shared.schema)
         assert isinstance(network, SuffiAE)
@@ -225,7 +222,6 @@ class Graffl(FedAvg):
         return shared | {"trial": 0, **facts}
 
     def _propose(self, shared: Shared) -> Mixtures:
-        """Draw mixtures around those accepted, which are tried once more; the same at all parties."""
         rng = np.random.default_rng([int(shared["seed"]), int(shared["trial"])])
         accepted = Mixtures(*(shared[PREFIX + MIXTURE + name] for name in Mixtures._fields))
         number, classes = accepted.shares.shape[:2]

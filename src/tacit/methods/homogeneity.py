@@ -85,7 +85,6 @@ class HomogeneityWeighting(Weighting):
         return 0.0 if self.heterogeneous == "exclude" and s > largest else self.prefer(s, len(labels))
 
     def choose_rows(self, party: Party, shared: Shared, labels: Targets) -> Any:
-        """Return the rows of a heterogeneous client that take part, where only a subset does."""
         s, largest = self._concentrations(labels, shared)
         if self.heterogeneous != "subsample" or s <= largest:
             return slice(None)

@@ -84,16 +84,12 @@ class Mime(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         given = "clients follow the base optimiser: set beta1 instead"
-        plain = (
-            ("optimiser", self.local.optimiser == "sgd", given),
-            ("momentum", not self.local.momentum, given),
-        )
-        check_rules(self.local, plain)
+        plain = {"optimiser": self.local.optimiser == "sgd", "momentum": not self.local.momentum}
+        check_rules(self.local, [(name, fine, given) for name, fine in plain.items()])
         uncovered = "no epsilon covers gradients over all rows, which are summed here: give 0, or use fedavg"
         check_rules(self.privacy, [("noise", not self.privacy.noise, uncovered)], self.privacy.prefix)
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
-        """Find c, which MIME needs before the local steps."""
         if not self.lite:
             monitor.coordinator.round(self.gradient, self.centre, cohort, monitor.state)
         return cohort
@@ -133,7 +129,6 @@ class Mime(FedAvg):
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
-        """Move x by the mean change, and m by c."""
         shared = self.centre(total, shared) if self.lite else shared
         return super().step(total, shared) | {"frozen/m": self.server.follow(shared["frozen/c"], shared)}
 

@@ -127,7 +127,6 @@ class RingMLP(FedAvg):
 
     @apply
     def step(self, total: Total, shared: Shared) -> Shared:
-        """Take the common step; state that is not trained is averaged plainly."""
         network, moved = self.architecture.build(shared.schema), super().step(total, shared)
         before, after = (network.flat(strip_prefix(PREFIX, values)) for values in (shared, moved))
         start = before[: network.trained]
@@ -138,7 +137,6 @@ class RingMLP(FedAvg):
         return moved | add_prefix(PREFIX, network.named(after)) | add_prefix(MEMORY, memory)
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
-        """Count the parameters for which only one client has a gradient, if that is to be watched."""
         if not self.watch:
             return cohort
         coordinator = monitor.coordinator

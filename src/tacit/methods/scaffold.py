@@ -138,8 +138,6 @@ class Scaffold(FedAvg):
         control = shared["control"] + np.asarray(total["gradient"]) / int(shared["clients"])
         return super().step(total, shared) | {"control": control}
 
-    # -- what a federation asks of every method ----------------------------------------------------
-
     def incompatibility(self, protection: Protection) -> str | None:
         return "noise and clipping part c from the mean of c_i: use fedavg" if protection.adds_noise else None
 
@@ -157,5 +155,4 @@ class Scaffold(FedAvg):
         return {**super().init(schema, rng), "control": control, "clients": 0}
 
     def continue_from(self, shared: Shared) -> Shared:
-        """Go on from a finished training, with clients that have no control variates."""
         return super().continue_from(shared) | {"control": np.zeros_like(shared["control"]), "clients": 0}

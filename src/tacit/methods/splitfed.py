@@ -106,7 +106,6 @@ class SplitFed(FedAvg):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
-        """Train on all batches of the round: those of all clients that have one, in one wave."""
         coordinator, schema = monitor.coordinator, monitor.coordinator.schema
         asked, transport = coordinator.parties if cohort is None else cohort, coordinator.link.transport
         (_, shown), *_ = coordinator.ask(self.show_key, parties=[MAIN_SERVER])
@@ -126,7 +125,6 @@ class SplitFed(FedAvg):
             return replies
 
         def serve(kind: str, replies: Mapping[str, Message]) -> dict[str, Any]:
-            """Take letters to the main server, and return its own."""
             letters = {name: reply["letter"] for name, reply in replies.items() if "letter" in reply}
             packed = {"letters": Blob("sealed", Message(letters).encode()), "keys": Message(keys).encode()}
             (_, reply), *_ = coordinator.ask(self.serve, call, {MAIN_SERVER: {"kind": kind, **packed}})
@@ -153,7 +151,6 @@ class SplitFed(FedAvg):
     # -- a client ----------------------------------------------------------------------------------
 
     def _begin(self, party: Party, message: Message, shared: Shared) -> tuple[Any, ...]:
-        """Begin a round unless it has begun; return rows, targets, weights of rows, and batches of rows."""
         number, state = read_integer(message, "round"), party.state
         if training.begins(party, number):
             self.budget.begin_round(party, number, self.rounds, self.local.epochs)
@@ -252,7 +249,6 @@ class SplitFed(FedAvg):
     def _answer(
         self, party: Party, name: str, kind: str, content: Message, middle: Network | None, batch: int
     ) -> tuple[str, dict[str, NDArray[Any]]]:
-        """Answer one letter: by the main server's part itself, its outputs, or the gradient by its inputs."""
         state, copy = party.state, COPY + (name if self.variant == "v1" else "")
         if kind == "close":
             return "close", {"weights": np.zeros(0) if middle is None else state[copy]}
@@ -273,8 +269,6 @@ class SplitFed(FedAvg):
             bounded = self.variant == "v2" or np.ndim(content.get("targets")) == 2
             slope = training.learn_part(self.local, party, copy, middle, values, slope, batch, bounded)
         return "slope", {"values": slope.astype(values.dtype)}
-
-    # -- what a federation asks of every method ----------------------------------------------------
 
     def check(self, schema: Any) -> None:
         super().check(schema)

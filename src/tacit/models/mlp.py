@@ -124,7 +124,6 @@ class MLP(Network):
         return values, self._slopes(weights, values, slope_of_loss(outputs, targets, row_weights))
 
     def _slopes(self, weights: Vector, values: list[Matrix], delta: Matrix) -> list[Matrix]:
-        """Return the gradients by every layer's outputs, from that by the last one's."""
         layers, deltas = self._layers(weights), [delta]
         for (W, _), value in zip(layers[:0:-1], values[:0:-1], strict=True):
             deltas.append((deltas[-1] @ W.T) * self._slope(value))

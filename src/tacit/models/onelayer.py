@@ -42,7 +42,6 @@ class RandomLayer:
         return cls(kind, directions * (scale / np.sqrt(features)), bias)
 
     def __call__(self, X: Matrix) -> Matrix:
-        """Return the units' values for prepared rows."""
         hidden = X @ self.weights
         hidden += self.bias
         return np.tanh(hidden, out=hidden) if self.kind == "tanh" else np.cos(hidden, out=hidden)

@@ -98,7 +98,6 @@ def _whole(onnx: Any, graph: Graph, model: Predictor) -> Any:
 
 
 def _prepared(graph: Graph, model: Predictor) -> str:
-    """Add nodes that encode, fill and scale raw rows, as :class:`tacit.data.inputs.Inputs` does."""
     schema, values, known = model.schema, model.inputs.values, model.inputs.recoding
     places = zip(schema.columns, known.unseen, known.gaps, strict=True)
     pieces = [one_hot(graph, *place) if place[0].kind != "number" else place[0].name for place in places]
@@ -150,7 +149,6 @@ def _layer(graph: Graph, X: str, weights: Any, bias: Any, activation: str) -> st
 
 
 def _evidence(graph: Graph, model: OneLayer | Ensemble, X: str) -> str:
-    """Nodes for what speaks for each class, or for the targets; of several networks what they vote."""
     if isinstance(model, OneLayer) and model.layer is not None:
         X = _layer(graph, X, model.layer.weights, model.layer.bias, model.layer.kind)
     many = isinstance(model, Ensemble) and len(model.weights) > 1
@@ -170,7 +168,6 @@ def _evidence(graph: Graph, model: OneLayer | Ensemble, X: str) -> str:
 
 
 def _shares(graph: Graph, found: str) -> str:
-    """Nodes that turn evidence into probabilities, as :func:`tacit.models.predictor.shares` does."""
     clipped = graph.node("Max", found, np.array(1e-12))
     return graph.node("Div", clipped, graph.total(clipped, -1))
 
@@ -184,7 +181,6 @@ def _perceptron(graph: Graph, model: Neural, network: MLP, X: str) -> str:
 
 
 def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
-    """Nodes that give targets back in their own units, if a network learnt them scaled."""
     if isinstance(model, Estimator) and model.schema.task == "regression":
         scale = model.estimator.transformer_
         outputs = graph.node("Add", graph.node("Mul", outputs, scale.scale_[None]), scale.mean_[None])
@@ -195,7 +191,6 @@ def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
 
 
 def _assembled(onnx: Any, graph: Graph, model: Predictor, features: str = "") -> Any:
-    """Return the whole graph, or the part that ends with the features of a module."""
     helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
     kinds = {"number": types.DOUBLE, "category": types.STRING}
     rows = [helper.make_tensor_value_info(own.name, kinds[own.kind], ["n", 1]) for own in schema.columns]
@@ -213,7 +208,6 @@ def _assembled(onnx: Any, graph: Graph, model: Predictor, features: str = "") ->
 
 
 def _given_out(onnx: Any, graph: Graph, schema: Schema) -> list[Any]:
-    """Return what is given out: targets; or probabilities, with nodes that name the classes."""
     if schema.task == "regression":
         return [onnx.helper.make_tensor_value_info(graph.free("targets"), DOUBLE, ["n", schema.outputs])]
     mixed = len({type(label) for label in schema.classes}) > 1 or isinstance(schema.classes[0], str)
@@ -230,7 +224,6 @@ def _given_out(onnx: Any, graph: Graph, schema: Schema) -> list[Any]:
 
 
 def _with_foreign(onnx: Any, prepared: Any, model: Neural | Estimator) -> Any:
-    """Put the graph that another library makes of its network or estimator behind the preparation."""
     graph, schema = Graph(onnx, model.schema), model.schema
     theirs, found = convert_module(onnx, model) if isinstance(model, Neural) else convert_estimator(model)
     theirs.ir_version = IR

@@ -64,7 +64,6 @@ class Predictor(Shown):
         return self._outputs(self._matrix(rows))
 
     def _probabilities(self, X: Matrix) -> Matrix:
-        """Return what speaks for each class, scaled to sum to one."""
         return shares(self._evidence(X))
 
     def predict_proba(self, rows: Any) -> Matrix:
@@ -179,9 +178,9 @@ class Predictor(Shown):
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn estimator that predicts as this model does."""
-        from tacit.models.scikit import fitted
+        from tacit.models.scikit import FittedClassifier, FittedRegressor
 
-        return fitted(self)
+        return (FittedClassifier if self.schema.task == "classification" else FittedRegressor)(self)
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:
@@ -234,7 +233,6 @@ def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _digest(words: Mapping[str, str], tensors: Mapping[str, Any]) -> str:
-    """SHA-256 over the words and the names, types, shapes and bytes of the tensors."""
     found = hashlib.sha256(msgspec.json.encode(sorted(words.items())))
     for name, array in sorted(tensors.items()):
         found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

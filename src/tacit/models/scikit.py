@@ -18,23 +18,19 @@ class _Fitted(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """The columns, in the order in which arrays have them."""
         return np.array([column.name for column in self.model.schema.columns], dtype=object)
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns."""
         return len(self.model.schema.columns)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Return the estimator as it is."""
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most likely class, or the predicted targets."""
         return self.model.predict(X)
 
 
@@ -53,8 +49,3 @@ class FittedClassifier(ClassifierMixin, _Fitted):  # type: ignore[misc]
 
 class FittedRegressor(RegressorMixin, _Fitted):  # type: ignore[misc]
     """A trained model as a regressor."""
-
-
-def fitted(model: Predictor) -> FittedClassifier | FittedRegressor:
-    """Return a trained model as the estimator of its task."""
-    return FittedClassifier(model) if model.schema.task == "classification" else FittedRegressor(model)

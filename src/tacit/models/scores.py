@@ -135,7 +135,6 @@ def check_counts(counts: Total, noisy: bool) -> None:
 
 
 def _majority(shares: Matrix, labels: Sequence[Any]) -> dict[str, Any]:
-    """Return the scores of always saying the most frequent class, the classes' shares as probabilities."""
     top, there = float(shares.max()), shares[shares > 0]
     rank, binary = 1.0 / len(there), len(shares) == 2
     area = (0.5, float(shares[1] if binary else there.mean())) if len(there) > 1 else (None, None)

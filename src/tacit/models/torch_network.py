@@ -69,7 +69,6 @@ class TorchNetwork(Network):
         return TorchNetwork(part, *self._wanted)
 
     def reseed(self, rng: np.random.Generator) -> None:
-        """Make layers that draw at random, such as dropout, draw from this client's randomness."""
         self._torch.manual_seed(int(rng.integers(2**63)))
 
     def initial(self, rng: np.random.Generator) -> Vector:
@@ -113,7 +112,6 @@ class TorchNetwork(Network):
         return np.concatenate(found)
 
     def _losses(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss of each row: of a label the cross-entropy, of numbers half the squared error."""
         if targets.dim() == 1:
             return self._torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
         if outputs.shape != targets.shape:

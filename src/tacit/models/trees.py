@@ -171,7 +171,6 @@ class BoostedTrees(Predictor):
 
 
 def _flaw(arrays: Mapping[str, NDArray[Any]], loss: str, schema: Schema) -> str:
-    """Return why arrays are not trees of a schema, or nothing: a file may hold anything."""
     if LOSSES.get(loss) != schema.task or (loss == "logistic" and schema.outputs != 2):
         return f"loss '{loss}' does not fit {schema.task} with {schema.outputs} outputs"
     nodes, starts, of_tree = len(arrays["feature"]), arrays["tree_start"], arrays["tree_output"]

@@ -168,7 +168,6 @@ def add_trees(graph: Graph, model: BoostedTrees) -> None:
 
 
 def _features(graph: Graph, model: BoostedTrees) -> tuple[str, NDArray[np.int64]]:
-    """Add nodes for columns and splits by category; return also the feature of each such split, else -1."""
     known, columns, first = model.inputs.recoding, model.schema.columns, 0
     pieces, more = list[str](), list[str]()
     splits = np.full(len(model.arrays["feature"]), -1)
@@ -195,7 +194,6 @@ def _features(graph: Graph, model: BoostedTrees) -> tuple[str, NDArray[np.int64]
 
 
 def _converted(graph: Graph, raw: bytes, size: int) -> Any:
-    """Return the node that onnxmltools makes of a booster's trees."""
     try:
         from onnxmltools.convert import convert_xgboost
         from onnxmltools.convert.common.data_types import FloatTensorType

@@ -103,21 +103,13 @@ def best_of(trials: list[Trial]) -> Mapping[str, Any]:
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
-    """Return a candidate in words.
-
-    >>> describe({"name": "fedheonn", "hidden": 1000})
-    'fedheonn with hidden = 1000'
-    """
+    """Return a candidate in words."""
     options = ", ".join(f"{name} = {value}" for name, value in candidate.items() if name != "name")
     return f"{candidate['name']} with {options}" if options else str(candidate["name"])
 
 
 def explain(trials: list[Trial]) -> str:
-    """Return in words which method was chosen, and why.
-
-    >>> explain([Trial({"name": "fedheonn"}, 0.8, 1.0), Trial({"name": "fusion"}, 0.97, 2.0)])
-    'chosen by accuracy (balanced with class weights) or R² on rows kept aside: fusion 0.970; fedheonn 0.800'
-    """
+    """Return in words which method was chosen, and why."""
     ranked = sorted(trials, key=lambda trial: -(trial.score if trial.score is not None else -1e9))
     told = [
         f"{describe(trial.settings)} "

@@ -71,7 +71,6 @@ class CheckpointWriter:
         self.rounds = list(rounds)
 
     def __call__(self, kept: Snapshot) -> None:
-        """Keep what was learnt in a round."""
         done = int(kept.progress["round"])
         entry: dict[str, Any] = {"round": done}
         if self._test is not None and kept.shared is not None and self._method.has_model_by_round:
@@ -115,7 +114,6 @@ def _with_digest(message: Message) -> bytes:
 
 
 def _read(file: Path) -> Message:
-    """Return the message of a file, if nothing of it was changed since it was written."""
     raw = file.read_bytes()
     start = len(MARK) + hashlib.sha256().digest_size
     if raw[: len(MARK)] != MARK:
@@ -127,7 +125,6 @@ def _read(file: Path) -> Message:
 
 
 def _read_opened(folder: RunFolder) -> Message:
-    """Return what was announced since the checkpoint; nothing if no total has opened."""
     file = folder.path / OPENED
     try:
         return _read(file) if file.is_file() else Message()

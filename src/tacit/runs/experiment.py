@@ -50,7 +50,6 @@ def build_federation(settings: Settings) -> Federation:
 
 
 def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:
-    """Return the declared classes as the table writes them; every label of the table must be among them."""
     if table.task != "classification":
         raise ConfigError(f"classes are declared, but {table.name} is a regression: leave them out")
     own = {str(label): label for label in table.classes}
@@ -64,7 +63,6 @@ def _declared(table: Table, classes: tuple[Label, ...]) -> list[Label]:
 
 
 def _check_classes(table: Table, federation: Federation) -> None:
-    """Refuse what cannot be told apart, and what could not be learnt because only the test has it."""
     known = np.unique(federation.holdings.table.target)
     if len(known) < 2:
         raise DataError(

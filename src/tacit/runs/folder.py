@@ -208,7 +208,6 @@ class EventFile:
             return 0
 
     def __call__(self, number: int, event: Event) -> None:
-        """Append one event."""
         elapsed = time.perf_counter() - self._started
         with writing(self._path):
             self._file.write(b'{"n":%d,"t":%.6f,%b\n' % (number, elapsed, self._encode(event)[1:]))

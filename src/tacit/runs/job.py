@@ -109,7 +109,6 @@ def execute(
 
 @contextmanager
 def _kept_if_stopped(folder: RunFolder, result: dict[str, Any], record: Record) -> Iterator[None]:
-    """Write down what is known if a run stops within the block, and why it stopped."""
     try:
         yield
     except BaseException as error:
@@ -122,7 +121,6 @@ def _kept_if_stopped(folder: RunFolder, result: dict[str, Any], record: Record) 
 
 
 def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
-    """Yield warnings of what is better known before it happens."""
     method, protection = settings.build_method(), settings.build_protection()
     for text in federation.holdings.table.notes if federation.experiment else ():
         yield Noted("data", text)
@@ -218,7 +216,6 @@ def _measured(
 def _baselines(
     settings: Settings, federation: Federation, training: Training, events: Events
 ) -> dict[str, Any]:
-    """Score the same method on pooled rows, and at single clients: what federating gains and costs."""
     method, preparation, test = settings.build_method(), settings.build_preparation(), federation.test
     assert test is not None
 
@@ -249,7 +246,6 @@ def _baselines(
 
 
 def _sites(settings: Settings, federation: Federation) -> dict[str, int] | None:
-    """Return the rows of each client, where a file is a client and has given it its name."""
     sizes = np.diff(federation.holdings.offsets).tolist()
     named = federation.experiment and settings.partition["name"] == "by-file"
     return dict(zip(federation.holdings.names, sizes, strict=True)) if named else None

@@ -171,7 +171,6 @@ def template() -> str:
 
 
 def _entry(option: Option, who: str = "", *, active: bool = True) -> str:
-    """Write a key under its description; one without a default, or of other components, commented out."""
     doc = describe(option).replace("``", "`")
     lines = textwrap.wrap(f"{who}: {doc}" if who else doc, WIDTH, initial_indent="# ", subsequent_indent="# ")
     empty: Any = {"int": 0, "float": 0.0, "tuple": []}.get(re.split(r"\W", option.type)[0], "")

@@ -150,7 +150,6 @@ def plan(settings: Settings) -> dict[str, Any]:
 
 
 def _at(found: Mapping[tuple[int, int], Any], rounds: int, read: Any) -> float:
-    """Return a figure after so many rounds, from one and two of them."""
     one = float(read(found[0, 1]))
     more = float(read(found[0, 2])) - one if (0, 2) in found else 0.0
     return one + (rounds - 1) * more
@@ -171,7 +170,6 @@ def _round_cpu(found: Mapping[tuple[int, int], Any], place: int) -> tuple[float,
 
 
 def _cpu(found: Mapping[tuple[int, int], Any], place: int, rounds: int) -> dict[str, float]:
-    """Return CPU seconds after so many rounds, with the rows of a rehearsal."""
     first, (clients, coordinator) = found[place, 1]["cpu_s"], _round_cpu(found, place)
     slowest = clients * first["slowest_client"] / max(first["clients"], 1e-9)
     more = {"slowest_client": slowest, "clients": clients, "coordinator": coordinator}
@@ -179,7 +177,6 @@ def _cpu(found: Mapping[tuple[int, int], Any], place: int, rounds: int) -> dict[
 
 
 def _in_rows(found: Mapping[tuple[int, int], Any], sizes: Any, rounds: int) -> dict[str, float]:
-    """Return CPU seconds with all rows, from those with few of them and with more."""
     few = _cpu(found, 0, rounds)
     if (1, 1) not in found:
         return few

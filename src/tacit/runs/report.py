@@ -69,7 +69,6 @@ class Report(Shown):
     result: dict[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        """Return of which run it is."""
         return {"run": self.result["run"], "characters": len(self.html)}
 
     def save(self, path: Path | str) -> Path:

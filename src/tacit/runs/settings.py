@@ -218,7 +218,6 @@ def chosen_components(tables: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _components(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the tables of method, protection and partition, with what is usual where they do not say it."""
     method = {"name": METHOD, **table_of(tables, "method")}
     return {
         "method": method,

@@ -100,7 +100,6 @@ class Sinks:
             log.warning("the sink %s is left out from here on: %s: %s", name, type(error).__name__, error)
 
     def __call__(self, number: int, event: Event) -> None:
-        """Hand on what an event tells."""
         match event:
             case Replied():
                 for name in COSTS:

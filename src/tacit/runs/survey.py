@@ -66,7 +66,6 @@ def list_cells(
 
 
 def _names(words: str, valid: Sequence[str], flag: str) -> list[str]:
-    """Return the chosen names; "all" is every one that can be named."""
     if words == "all":
         return [name for name in valid if name != USUAL]
     chosen = [word.strip() for word in words.split(",") if word.strip()]
@@ -172,7 +171,6 @@ def run_cells(
 
 
 def _digest(cell: Mapping[str, Any]) -> str:
-    """Return what names a cell: its settings, the version that measures it, and the age of its files."""
     given = cell.get("data", {}).get("name", ())
     files = map(Path, [given] if isinstance(given, str) else given)
     about = [tacit.__version__, cell, [path.stat().st_mtime_ns for path in files if path.exists()]]

@@ -52,7 +52,6 @@ class TranscriptFolder:
         return self.path / f"{quote(party, safe=' ')}.bin"
 
     def __call__(self, receiver: str, sender: str, step: str, raw: bytes) -> None:
-        """Append one frame."""
         names = sender.encode(), step.encode()
         path = self.file(receiver)
         # Opened for each frame: 20,000 parties are more than a process may keep open.
@@ -71,10 +70,7 @@ def read_transcript(path: Path | str) -> Iterator[Frame]:
         if file.read(len(MAGIC)) != MAGIC:
             raise DataError(f"{path} is not a transcript of this version: it starts with other bytes")
         while head := file.read(_LENGTHS.size):
-            if len(head) < _LENGTHS.size:
+            if len(head) < _LENGTHS.size or sum(_LENGTHS.unpack(head)) > size - file.tell():
                 raise DataError(f"{path} ends within a frame")
-            lengths = _LENGTHS.unpack(head)
-            if sum(lengths) > size - file.tell():
-                raise DataError(f"{path} ends within a frame")
-            sender, step, raw = (file.read(length) for length in lengths)
+            sender, step, raw = (file.read(length) for length in _LENGTHS.unpack(head))
             yield Frame(sender.decode(errors="replace"), step.decode(errors="replace"), raw)

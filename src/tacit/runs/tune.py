@@ -67,7 +67,6 @@ class Objective:
         self.measure = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
 
     def __call__(self, chosen: Mapping[str, Any]) -> Trial:
-        """Return the trial of a setting, scored by accuracy (balanced with class weights), or R²."""
         key = json.dumps(chosen, sort_keys=True)
         if key not in self._known:
             started = time.process_time()
@@ -92,7 +91,6 @@ class Objective:
 
 
 def _prepared(training: Training) -> Training | None:
-    """Keep the agreed scale of a training, if the coordinator holds it: later trials need no sum for it."""
     shared = training.outcome.shared
     if shared is None:
         return None
@@ -179,7 +177,6 @@ def divide(settings: Settings) -> Federation:
 
 
 def _checked(settings: Settings, space: Space, search: str, trials: int | None) -> int:
-    """Refuse what cannot be searched; return the number of trials."""
     if not space:
         raise ConfigError("nothing to tune: say which options to try, such as --try lam=0.001,0.01,0.1")
     if search not in ("grid", "optuna"):
@@ -212,7 +209,6 @@ def refuse_noise(protection: Protection, methods: Sequence[Any]) -> None:
 
 
 def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterator[Trial]:
-    """Let Optuna's tree-structured Parzen estimator choose."""
     try:
         import optuna
     except ImportError:
@@ -231,7 +227,6 @@ def _drawn(objective: Objective, space: Space, count: int, seed: int) -> Iterato
 
 
 def _suggested(asked: Any, name: str, axis: Sequence[Any] | Range, kind: Any) -> Any:
-    """Let Optuna draw a value: a whole number if the option is one, however the ends are written."""
     if not isinstance(axis, Range):
         # Optuna takes plain values only: choose by position.
         return axis[asked.suggest_categorical(name, range(len(axis)))]

@@ -57,7 +57,6 @@ class Grower:
         return np.asarray(sums[:, : int(self.buckets.widths[0])].sum(axis=1) / self.units[outputs])
 
     def _append(self, nodes: Arrays, outputs: Any, depth: Any, sums: Matrix, bounds: Matrix) -> Arrays:
-        """Return the nodes with new ones behind them."""
         lower, upper = bounds.T
         # Leaves are 32-bit numbers where models of this kind are read.
         value = (self.rate * self.rules.weigh(sums[:, 0], sums[:, 1], lower, upper)).astype(np.float32)
@@ -68,7 +67,6 @@ class Grower:
         return {**found, "right": np.pad(nodes["right"], ((0, rows), (0, 0)))}
 
     def _split(self, nodes: Arrays, known: NDArray[Any], sums: Matrix) -> Arrays:
-        """Split nodes whose histograms are known: all, or of each tree the one that gains most."""
         bounds = np.stack([nodes["lower"][known], nodes["upper"][known]], axis=1)
         trees = nodes["output"][known]
         found = find_splits(sums / self.units[trees][:, None], bounds, self.buckets, self.cuts, self.rules)
@@ -88,7 +86,6 @@ class Grower:
     def _make_children(
         self, nodes: Arrays, known: NDArray[Any], found: Splits, chosen: NDArray[Any], whole: Matrix
     ) -> tuple[Arrays, NDArray[Any]]:
-        """Return the nodes with two children of each that is split, and which of two is to be summed."""
         parents, left = known[chosen], found.left_sums[chosen]
         pairs = np.stack([left, whole[chosen] - left], axis=1)  # parent × side × (G, H)
         bounds = np.stack([nodes["lower"][parents], nodes["upper"][parents]], axis=1)

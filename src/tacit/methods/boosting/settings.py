@@ -65,7 +65,6 @@ class Settings(Method):
         check_rules(self, checks + [(name, 0 <= getattr(self, name) < inf, least) for name in values])
 
     def check(self, schema: Schema) -> None:
-        """Refuse a loss, columns or categories that cannot work."""
         super().check(schema)
         loss, names = losses.choose(self.loss, schema), [column.name for column in schema.columns]
         task = "classification" if loss in ("logistic", "softmax") else "regression"
@@ -90,17 +89,14 @@ class Settings(Method):
 
     @property
     def round_sums(self) -> int:
-        """Return the sums of a round, with scores of the hold-outs."""
         return self.steps + bool(self.patience)
 
     @property
     def sums(self) -> int:
-        """Return the sums of buckets and labels, of all rounds, and one to take trees back."""
         return cuts.SUMS + 1 + self.trees * self.round_sums + bool(self.patience)
 
     @property
     def budget_parts(self) -> int:
-        """Return the sums that bear noise: one of buckets, and those of all rounds."""
         return 1 + self.trees * self.steps
 
     def count_outputs(self, schema: Schema) -> int:
@@ -216,27 +212,22 @@ class Settings(Method):
         return Buckets(shared.schema, self.buckets)
 
     def incompatibility(self, protection: Protection) -> str | None:
-        """Return why these settings do not fit sums with noise, if the protection adds any."""
         return noisy.find_unfit(self, protection.noise_unit) if protection.adds_noise else None
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
-        """Return why noise leaves nothing to learn, if that is known beforehand."""
         regression = "nothing bounds what a row brings to a regression: use fedheonn, or classes"
         return regression if schema.task == "regression" else None
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Return one interval for each column of numbers, and the public seed of drawn columns."""
         start = cuts.begin(len(Buckets(schema, self.buckets).numbers), self.buckets - 1)
         seed = rng.integers(1 << 32, size=8, dtype=np.uint32)
         return {**add_prefix(CUT, start), "seed": seed, "round": 0, "brief": False, TREE + "complete": False}
 
     def continue_from(self, shared: Shared) -> Shared:
-        """Go on from a finished training, by as many trees again."""
         return super().continue_from(shared) | {"until": int(shared["round"]) + self.trees}
 
     @classmethod
     def tiny(cls) -> Self:
-        """Return few small trees."""
         return cls(trees=4, depth=2, buckets=16)
 
 

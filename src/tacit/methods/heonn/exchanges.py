@@ -55,7 +55,6 @@ class Sealed(Exchange):
         return Layout(*fields)
 
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
-        """Return the sums over every fold of a client's rows."""
         size, outputs = rows.designs[0].shape[1], rows.d_bar.shape[1]
         gram = np.empty((len(rows.folds), self.scales, grams, size * (size + 1) // 2))
         m = np.empty((len(rows.folds), self.scales, size, outputs))
@@ -78,7 +77,6 @@ class Sealed(Exchange):
         return bool(np.all(fields["gram"][..., 0] <= error))
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
-        """Return the weights, with the sums to which later clients add (eq. 7), or the finalists."""
         rounds = units.target_length is None and not total.exact
         too_small = rounds and np.abs(total["m"]).max(initial=0.0) < MIN_UNBOUNDED
         if too_small and np.abs(total["gram"]).max(initial=0.0) > total.error:  # there are rows
@@ -110,7 +108,6 @@ class Paper(Exchange):
     rank: int | None
 
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
-        """Return the layout: a column of m for each output, within [-1, 1] if known, and the factors."""
         bound = 1.0 if schema.task == "classification" else None
         m = Field("m", (size, schema.outputs), bound, bound, columns=grams)
         clear = [Field("factor", None, clear=True)]
@@ -135,7 +132,6 @@ class Paper(Exchange):
         return find_absurd(piece)
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
-        """Merge many clients' factors at once, output by output; add up their energies."""
         if name == "energy":
             return np.asarray(np.sum(pieces, axis=0))
         return stack([leastsquares.merge(own, self.rank) for own in zip(*pieces, strict=True)])
@@ -152,7 +148,6 @@ class Paper(Exchange):
         return [f"rank {self.rank} leaves out {max(0.0, left.max()):.2e} of the squared singular values"]
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
-        """Return the weights (algorithm 2), with m and factors to which later clients add (eq. 7)."""
         if "weights" in shared and (total.multiplied or "m" not in shared):
             raise ConfigError(
                 "clients cannot be added to weights that the coordinator computed unopened, for nobody kept "
@@ -215,23 +210,19 @@ class Robust(Exchange):
     clear_fields = ("triangle",)
 
     def layout(self, schema: Schema, size: int, grams: int) -> Layout:
-        """Return the layout: nothing is summed, the triangles are folded."""
         width = size + (schema.outputs if grams == 1 else 1)
         return Layout(Field("triangle", (grams, width, width), clear=True))
 
     def terms(self, rows: Rows, units: Units, grams: int) -> dict[str, Any]:
-        """Return the triangles of a client's rows, padded to full height."""
         X, b = rows.designs[0], rows.slope * rows.d_bar
         slopes: list[Any] = [units.slope] if units.constant_slope else np.split(rows.slope, grams, axis=1)
         pairs = zip(slopes, np.split(b, grams, axis=1), strict=True)
         return {"triangle": np.stack([_pad(leastsquares.triangle(X * slope, own)) for slope, own in pairs])}
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
-        """Stack many clients' triangles at once."""
         return np.stack([_pad(leastsquares.stack(own)) for own in zip(*pieces, strict=True)])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
-        """Return the weights, and the triangles on which those of later clients are stacked."""
         triangles = np.asarray(total["triangle"])
         if "triangle" in shared:
             triangles = self.fold("triangle", [shared["triangle"], triangles])

@@ -158,7 +158,6 @@ def _least_rows(square: Matrix, noise: float) -> float:
 
 
 def _target_scale(schema: Schema) -> float:
-    """Return the largest length of 1 and all targets together."""
     return float(np.sqrt(1 + schema.outputs * LARGEST_TARGET**2))
 
 

@@ -180,7 +180,6 @@ def rank_candidates(sums: Sums, widths: Sequence[int], lams: Sequence[float]) ->
 
 
 def _validation_errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
-    """Return the error of each penalty at one scale and width: one decomposition serves them all."""
     folds, grams = len(sums.gram), sums.gram.shape[2]
     errors = np.zeros(len(lams))
     for fold, which in product(range(folds), range(grams)):

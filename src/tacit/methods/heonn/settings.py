@@ -78,7 +78,6 @@ class Settings(Method):
         return choose_activation(self.activation, schema)
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
-        """Return the sum of class counts, where weights are asked for; sums with noise hold the counts."""
         return {} if protection.adds_noise else super().agreements(schema, protection)
 
     def find_hopeless(self, schema: Schema, clients: float, noise: float) -> str | None:
@@ -97,7 +96,6 @@ class Settings(Method):
 
     @property
     def sums(self) -> int:
-        """One, and one more if finalists are compared."""
         return 2 if self.finalists else 1
 
     @property

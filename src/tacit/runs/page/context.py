@@ -74,7 +74,6 @@ def page_top(over: str, title: str, lead: str = "", made: str = "") -> str:
 
 
 def _notes(result: Mapping[str, Any], kind: str, item: str) -> str:
-    """Set notes, the warnings among them as alerts and others not, each once, with how often it was told."""
     lines = Counter((note["level"], note["about"], note["text"]) for note in part(result, "notes"))
     chosen = [(line, times) for line, times in lines.items() if (line[0] == "warning") is (kind == "alerts")]
     items = "".join(
@@ -157,7 +156,6 @@ def _titled(title: str, pairs: list[tuple[str, str]]) -> str:
 
 
 def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return every word that left a site: names of columns, labels and categories."""
     words = {"columns": part(told, "columns"), "labels": part(told, "classes")}
     words |= {f"categories of {name}": known for name, known in part(told, "categories").items()}
     pairs = []

@@ -54,7 +54,6 @@ def _distribution(
     write: Callable[[float], str],
     width: float = THIRD,
 ) -> str:
-    """Set a histogram with its median and range, or one sentence if the values hardly differ."""
     if len(values) == 0:
         return ""
     title = name if len(name) == 1 else name[0].upper() + name[1:]

@@ -104,7 +104,6 @@ def pixels(depths: NDArray[np.float64], hits: Any = True) -> NDArray[np.float64]
 
 
 def _inline(raw: str, label: str) -> str:
-    """Make matplotlib's SVG document fit to stand inside a page, next to others of its kind."""
     body = raw[raw.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     viewbox = re.search(r'viewBox="[^"]*"', body)

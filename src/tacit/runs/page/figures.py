@@ -171,7 +171,6 @@ def tree(root: Mapping[str, Any]) -> str:
         axes.set_axis_off()
 
         def place(node: Mapping[str, Any], level: int) -> float:
-            """Draw a node above those below it, and return where it stands."""
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
             depths.add(level)
             if "split" not in node:

@@ -88,7 +88,6 @@ def score_section(result: Mapping[str, Any]) -> str:
 
 
 def _remark(result: Mapping[str, Any], name: str, ours: float, pooled: float | None) -> str:
-    """Say in which interval a score lies, and how it compares with pooled data."""
     found, how = part(result, "intervals"), ""
     if name in found:
         mean = part(found, "means").get(name)

@@ -49,7 +49,6 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def _scaled(value: float | None, steps: Sequence[tuple[float, str]]) -> str:
-    """Write a value in the largest unit of which it holds at least one, with three figures."""
     if not value:
         return MISSING if value is None else f"0{SPACE}{steps[0][1]}"
     fitting = [(size, unit) for size, unit in steps if abs(value) >= 0.9995 * size]
