@@ -95,7 +95,7 @@ def test_a_whole_life_with_kills(operated, tmp_path):
 def check_lies(folder):
     """Ask as a coordinator that keeps no rule, with the keys that the sites know."""
     settings = Settings.from_tables(read(folder / "state")[1])
-    with leading(settings, os.environ) as federation, Standing.open(folder / "state", federation) as standing:
+    with leading(settings) as federation, Standing.open(folder / "state", federation) as standing:
         skipped = mock.patch("tacit.standing.standing.check_opening", lambda *_: 2)
         with skipped, pytest.raises(DifferencingError, match="differ by 1 client"):
             standing.open_at_sites()
