@@ -52,6 +52,38 @@ def test_a_method_that_does_not_fit_is_passed_over(monkeypatch):
     assert "cannot be tried: " in explain(trials)
 
 
+def test_those_clearly_behind_are_not_tried_again(monkeypatch):
+    """One round of averaging loses by far; equals and those that rows cannot tell apart go on."""
+    tried, once = [], auto.try_once
+    monkeypatch.setattr(
+        auto, "try_once", lambda trial, *rest: tried.append(trial.settings) or once(trial, *rest)
+    )
+    linear = {"name": "fedheonn"}
+    poor = {"name": "fedavg", "rounds": 1}
+    monkeypatch.setattr(auto, "CANDIDATES", (linear, poor, {**linear, "lam": 0.0099}))
+    settings, trials = choose(TABLES)
+    assert [tried.count(dict(candidate)) for candidate in auto.CANDIDATES] == [5, 1, 5]
+    assert settings.method in (linear, auto.CANDIDATES[2])
+    assert "clearly behind after 1 of 5 hold-outs" in explain(trials)
+
+
+def test_what_is_clear_depends_on_the_rows():
+    trials = [auto.Trial({"name": str(score)}, score, 0.0) for score in (0.9, 0.85, 0.5)]
+    for rows, left in ((4, 3), (100, 2), (10_000, 1)):
+        found = auto.drop_behind(trials, rows, "behind")
+        assert [trial.error for trial in found] == [None] * left + ["behind"] * (3 - left)
+    failed = auto.Trial({"name": "other"}, None, 0.0, "does not fit")
+    assert auto.drop_behind([failed], 10, "behind") == [failed]
+    with pytest.raises(ConfigError, match="the first says: does not fit"):
+        auto.best_of([failed])
+
+
+def test_a_candidate_that_was_given_up_is_not_chosen():
+    """Not even if the hold-outs after it were harder, and the best one ended below it."""
+    trials = [auto.Trial({"name": "ahead"}, 0.6, 0.0), auto.Trial({"name": "behind"}, 0.7, 0.0, "behind")]
+    assert auto.best_of(trials) == {"name": "ahead"}
+
+
 def test_noise_is_refused_before_a_budget_is_spent():
     with pytest.raises(ConfigError, match="would spend its privacy budget anew"):
         choose({**TABLES, "protect": {"name": "noised", "unit": "row"}})

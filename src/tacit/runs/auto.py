@@ -1,15 +1,16 @@
 """Choosing the method: a linear network, one with a random layer, or boosted trees, by rows kept aside.
 
 Each is trained under the same protection, on the same rows, of which every client keeps a fifth aside: first
-one fifth, then another, until enough rows have been kept aside in all to tell the candidates apart. The one
-that does best there, by protected sums of counts, is then trained on all rows. The central test is not looked
-at.
+one fifth, then another, until enough rows have been kept aside in all to tell the candidates apart. Those
+that are clearly behind are not tried again. The one that does best there, by protected sums of counts, is
+then trained on all rows. The central test is not looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tacit.runs.tune import Objective, Progress, Trial, divide, refuse_noise
 AUTO = "auto"  # as the name of a method
 CANDIDATES: tuple[Mapping[str, Any], ...] = (
     {"name": "fedheonn"},
-    {"name": "fedheonn", "hidden": 1000},
+    {"name": "fedheonn", "hidden": 2000},
     {"name": "federboost", "rate": 0.1, "depth": 5, "columns": 0.5},  # slowly, each round from half of them
     {  # small trees of fine splits, more of them
         "name": "federboost",
@@ -36,6 +37,7 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (
         "buckets": 256,
     },
 )
+CLEARLY = 2.0  # standard errors: who is that far behind is given up
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
 
@@ -73,30 +75,56 @@ def rotate(federation: Federation) -> list[Federation]:
 def try_candidates(
     given: Mapping[str, Any], federations: Sequence[Federation], progress: Progress | None = None
 ) -> list[Trial]:
-    """Train every candidate on each federation, and score it on the rows that clients keep aside there."""
-    trials, steps = [], len(CANDIDATES) * len(federations)
-    for done, candidate in enumerate(CANDIDATES):
-        scores, spent, error = [], 0.0, None
-        for part, federation in enumerate(federations):
-            if progress:
-                progress(done * len(federations) + part, steps, f"trying {describe(candidate)}")
-            try:
-                settings = Settings.from_tables(merged(given, {"method": candidate}))
-                found = Objective(settings, federation)({})
-                spent, error = spent + found.cpu_s, found.error
-            except ConfigError as refusal:  # this one does not fit the rows or the protection; others may
-                error = str(refusal)
-            if error is not None:
-                break
-            scores.append(found.score or 0.0)
-        score = None if error else float(np.mean(scores))
-        trials.append(Trial(dict(candidate), score, spent, error))
+    """Train candidates on each federation, and score them on the rows that clients keep aside there.
+
+    A candidate that cannot be trained, or is clearly behind the best one, is not tried on the next.
+    """
+    trials = [Trial(dict(candidate), None, 0.0) for candidate in CANDIDATES]
+    rows, done, steps = 0, 0, len(CANDIDATES) * len(federations)
+    for part, federation in enumerate(federations):
+        rows += int(federation.holdings.holdout_sizes.sum())
+        for index, trial in enumerate(trials):
+            done += 1
+            if trial.error is None:
+                if progress:
+                    progress(done - 1, steps, f"trying {describe(trial.settings)}")
+                trials[index] = try_once(trial, given, federation, part)
+        trials = drop_behind(trials, rows, f"clearly behind after {part + 1} of {len(federations)} hold-outs")
     return trials
 
 
-def best_of(trials: list[Trial]) -> Mapping[str, Any]:
+def try_once(trial: Trial, given: Mapping[str, Any], federation: Federation, before: int) -> Trial:
+    """Return a trial with its mean score over this federation too, and so many before."""
+    try:
+        settings = Settings.from_tables(merged(given, {"method": trial.settings}))
+        found = Objective(settings, federation)({})
+    except ConfigError as refusal:  # this one does not fit the rows or the protection; others may
+        return replace(trial, score=None, error=str(refusal))
+    spent = trial.cpu_s + found.cpu_s
+    if found.score is None:
+        return replace(trial, score=None, cpu_s=spent, error=found.error)
+    mean = ((trial.score or 0.0) * before + found.score) / (before + 1)
+    return replace(trial, score=mean, cpu_s=spent)
+
+
+def drop_behind(trials: Sequence[Trial], rows: int, reason: str) -> list[Trial]:
+    """Return trials of which those have an error that are clearly behind the best one.
+
+    Scores have the spread of shares of so many ``rows``; of R², which has no such formula, this is a guess.
+    """
+    scores = np.array([np.nan if trial.error else trial.score for trial in trials], dtype=float)
+    if np.isnan(scores).all():
+        return list(trials)
+    shares = np.clip(scores, 0, 1)
+    variances = shares * (1 - shares) / rows
+    best = int(np.nanargmax(scores))
+    behind = scores[best] - scores > CLEARLY * np.sqrt(variances + variances[best])
+    return [replace(trial, error=reason) if far else trial for trial, far in zip(trials, behind, strict=True)]
+
+
+def best_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
     """Return the candidate that did best; of equals the first, which is the simplest."""
-    scored = [trial for trial in trials if trial.score is not None]
+    scored = [trial for trial in trials if trial.error is None]
     if not scored:
         raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
     return max(scored, key=lambda trial: trial.score or 0.0).settings
@@ -111,9 +139,8 @@ def describe(candidate: Mapping[str, Any]) -> str:
 def explain(trials: list[Trial]) -> str:
     """Return in words which method was chosen, and why."""
     ranked = sorted(trials, key=lambda trial: -(trial.score if trial.score is not None else -1e9))
-    told = [
-        f"{describe(trial.settings)} "
-        + (f"cannot be tried: {trial.error}" if trial.score is None else f"{trial.score:.3f}")
-        for trial in ranked
-    ]
+    told = []
+    for trial in ranked:
+        score = "cannot be tried" if trial.score is None else f"{trial.score:.3f}"
+        told.append(f"{describe(trial.settings)} {score}{f': {trial.error}' if trial.error else ''}")
     return f"chosen by accuracy (balanced with class weights) or R² on rows kept aside: {'; '.join(told)}"
