@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+ROWS = 1 << 14  # that NumPy adds at once, so that copies stay small
 WORTHWHILE = 500_000  # values of a client from which on loops are compiled
 
 
@@ -31,10 +32,13 @@ def _step(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any,
     at[rows] = left[node] + right[node, bins[rows, feature[node]]]
     slot = slots[at]
     chosen = np.flatnonzero(slot >= 0)
-    first, parts = slot[chosen].astype(np.int64) * sums.shape[1], (packed >> 32, packed & 0xFFFFFFFF)
-    for column, offset in enumerate(offsets[:-1].tolist()):
-        places = first + offset + bins[chosen, column]
-        g, h = (np.bincount(places, part[chosen], sums.size).astype(np.int64) for part in parts)
+    own = packed[chosen]
+    for start in range(0, len(chosen), ROWS):
+        some, numbers = chosen[start : start + ROWS], own[start : start + ROWS]
+        first = slot[some].astype(np.int64) * sums.shape[1]
+        places = (first[:, None] + offsets[:-1] + bins[some]).ravel()
+        parts = (np.repeat(part, bins.shape[1]) for part in (numbers >> 32, numbers & 0xFFFFFFFF))
+        g, h = (np.bincount(places, part, sums.size).astype(np.int64) for part in parts)
         sums += ((g << 32) + h).reshape(sums.shape)
 
 
