@@ -19,7 +19,6 @@ from tacit.data.table import Column, Label, Table, Task
 MOST_CLASSES = 50  # a numeric target with more distinct values than this is taken for a quantity
 MOST_EXACT = 2.0**53  # whole numbers beyond it are not told apart
 GROUPS = ("split", "subject")
-_BLOCK = 4096  # rows that are turned from columns into rows at a time, so that both sides stay in cache
 
 
 def to_table(
@@ -54,7 +53,7 @@ def to_table(
     return Table(
         name=name,
         columns=tuple(column for column, _ in pieces),
-        values=_stack([piece for _, piece in pieces]),
+        values=np.column_stack([piece for _, piece in pieces]),
         target=codes,
         task="classification" if classes else "regression",
         classes=classes,
@@ -103,20 +102,15 @@ def _feature(column: Any, name: str, table: str) -> tuple[Column, NDArray[Any]]:
 
 
 def _categories(column: Any) -> tuple[NDArray[np.int64], list[str]]:
+    """Return each row's place among the words that occur, -1 if it has none, and these words in order."""
     import pyarrow as pa
+    from pyarrow import compute as pc
 
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.string())
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = column.unify_dictionaries().combine_chunks()
-    words = [None if word is None else str(word) for word in encoded.dictionary.to_pylist()]
-    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    seen = {words[index] for index in np.unique(indices) if index >= 0}
-    used = sorted(word for word in seen if word is not None)
-    place = {word: rank for rank, word in enumerate(used)}
-    lookup = np.array([-1 if word is None else place.get(word, -1) for word in words] + [-1], dtype=np.int64)
-    return lookup[indices], used
+    text = column.cast(pa.string())
+    words = pc.unique(text).drop_null()
+    words = words.take(pc.array_sort_indices(words))
+    places = pc.index_in(text, value_set=words).fill_null(-1).to_numpy()
+    return places.astype(np.int64), words.to_pylist()
 
 
 def _numbers(column: Any, name: str, table: str) -> NDArray[Any]:
@@ -146,15 +140,6 @@ def _group(column: Any, name: str, table: str) -> NDArray[Any]:
         return np.array(_numbers(column, name, table))
     codes, words = _categories(column)
     return np.array([*words, ""])[codes]
-
-
-def _stack(pieces: list[NDArray[Any]]) -> NDArray[Any]:
-    rows = len(pieces[0])
-    values = np.empty((rows, len(pieces)), dtype=np.result_type(*pieces))
-    for start in range(0, rows, _BLOCK):
-        for index, piece in enumerate(pieces):
-            values[start : start + _BLOCK, index] = piece[start : start + _BLOCK]
-    return values
 
 
 def _target(
