@@ -27,7 +27,7 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.aggregation import Gradients, Weighting
+from tacit.methods.averaging.aggregation import Weighting, confine_gradient, gradient_field
 from tacit.methods.averaging.local_training import train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, find_kept, read_kept, swap_kept
 from tacit.methods.fedavg import FedAvg
@@ -48,7 +48,6 @@ class Scaffold(FedAvg):
     )
 
     weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
-    gradients: Gradients = field(default_factory=Gradients)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +83,7 @@ class Scaffold(FedAvg):
 
     def _layout(self, schema: Schema) -> Layout:
         network = self.architecture.build(schema)
-        return Layout(*self.change.fields(network), *self.gradients.fields(network))
+        return Layout(*self.change.fields(network), gradient_field(network))
 
     @contribution(_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -102,7 +101,7 @@ class Scaffold(FedAvg):
             return corrected
 
         change = train_client(self, party, shared, correct)
-        difference = self.gradients.confine(met / max(1, steps) - own, party)
+        difference = confine_gradient(met / max(1, steps) - own, party)
         party.state.update({OWN: own + difference, BEFORE: own, ROUND: number})
         return {**change, "gradient": difference}
 
