@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.fields import strip_prefix
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
@@ -266,7 +266,9 @@ class FedAvg(Method):
         return 1 + 2 * self.stopping.active  # scores of the hold-outs, and taking the round back
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
+        network = self.architecture.build(schema)
+        weights = add_prefix(PREFIX, network.named(network.initial(rng)))
+        return {**weights, "round": 0, "until": self.rounds}
 
     def continue_from(self, shared: Shared) -> Shared:
         kept = {name: value for name, value in shared.items() if name != "scale"}
