@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError, DataError, nearest
@@ -131,8 +133,6 @@ class Predictor(Shown):
 
     def to_bytes(self, kind: str) -> bytes:
         """Return the model as a file of one of the kinds in ``EXPORTS``."""
-        from safetensors.numpy import save
-
         from tacit.models.onnx_export import to_onnx
         from tacit.models.xgboost_export import to_xgboost
 
@@ -214,8 +214,6 @@ def shares(found: Matrix) -> Matrix:
 
 def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Read the words and tensors of a model file."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="numpy") as file:
             described = (file.metadata() or {}).get("tacit", "{}")
