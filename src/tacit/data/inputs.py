@@ -83,6 +83,7 @@ class Recoding:
         return onehot
 
     def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
+        lenient |= self.unseen[index] != ABSENT
         codes = self.schema.codes(table, index, lenient=lenient)
         codes = np.where(codes == ABSENT, self.gaps[index], codes)
         return np.where(codes == UNSEEN, self.unseen[index], codes)
@@ -166,7 +167,7 @@ class Inputs:
 
     def table_of(self, rows: Any) -> Table:
         """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        return self.schema.table_of(rows, self.recoding.unseen)
+        return self.schema.table_of(rows)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing."""

@@ -12,10 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from tacit.core.errors import TacitError
 from tacit.core.events import Events
-from tacit.data.arrow import to_table
-from tacit.data.frames import is_frame, to_arrow
+from tacit.data.arrow import to_arrow, to_table
 from tacit.data.preparation import Preparation
-from tacit.data.table import Table, Task
+from tacit.data.table import Table, Task, is_frame
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.federation import Federation
 from tacit.methods.base import Method

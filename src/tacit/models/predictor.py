@@ -13,7 +13,6 @@ from safetensors.numpy import save
 
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError, DataError, nearest
-from tacit.data.frames import to_arrow
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -110,6 +109,8 @@ class Predictor(Shown):
 
         Columns that the model does not know, such as identifiers, stand before it as they are.
         """
+        from tacit.data.arrow import to_arrow
+
         data = to_arrow(rows, "rows")
         known = {column.name for column in self.schema.columns}
         found = data.drop_columns([name for name in data.column_names if name in known])
