@@ -286,9 +286,10 @@ class TestGoingOn:
         party = Party("c1", dict, Secret(bytes(32)))
         party.state["manifest"] = Manifest.of("run", components, experiment=False).to_message().encode()
         party.state[OWN] = np.ones(3)
-        for step in (method.show_variate, method.take_back_variate):
-            with pytest.raises(ConfigError, match="c1 keeps its control variate at its site"):
-                step(party, Message({OWN: np.zeros(3), "round": 0}), Shared(None, {}))
+        message = Message({OWN: np.zeros(3), "round": 0})
+        with pytest.raises(ConfigError, match="c1 keeps control, control_before, control_round at its site"):
+            method.swap_kept(party, message, Shared(None, {}))
+        method.take_back_variate(party, message, Shared(None, {}))
         assert party.state[OWN].all()
 
 
