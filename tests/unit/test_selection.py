@@ -11,7 +11,8 @@ from reproductions.fedheonn_hidden import GOALS, accuracy
 from tacit import Federation, FedHEONN, Table
 from tacit.core.errors import ConfigError, DataError, QuorumError, UnavailableError
 from tacit.methods.heonn.selection import Sums, rank_candidates
-from tacit.models.onelayer import OneLayer, RandomLayer
+from tacit.models.files import load_model
+from tacit.models.onelayer import RandomLayer
 
 LAMS = (1e-3, 0.1, 10.0)
 
@@ -179,7 +180,7 @@ def test_targets_that_are_all_zero_give_weights_of_zero():
 def test_a_model_with_a_layer_is_saved_whole(tmp_path):
     federation = Federation.embedded(rings(), clients=3)
     model = FedHEONN(hidden=12).fit(federation, protect="plain")
-    again = OneLayer.load(model.save(tmp_path / "model.safetensors"))
+    again = load_model(model.save(tmp_path / "model.safetensors"))
     rows = federation.test.values
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
     assert again.layer.kind == "tanh"

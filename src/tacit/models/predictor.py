@@ -153,18 +153,12 @@ class Predictor(Shown):
         return place
 
     @classmethod
-    def load(cls, path: Path, *known: Any) -> Self:
-        """Read what :meth:`save` wrote; some kinds of models need to know more."""
-        words, tensors = read_any(path)
-        if (kind := words.get("format")) != cls.FORMAT:
-            raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {cls.FORMAT}")
-        try:
-            inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
-            inputs.check_shapes()
-            own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
-            return cls._restore(words, own, inputs, *known)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], *known: Any) -> Self:
+        """Make a model of the content of a file of this kind; some kinds need to know more."""
+        inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
+        inputs.check_shapes()
+        own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
+        return cls._restore(words, own, inputs, *known)
 
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
