@@ -90,11 +90,11 @@ class Recoding:
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return one value for each column: a number, or the code of a category; NaN if it is missing."""
-        X, first = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32), 0
-        for index, column in enumerate(self.schema.columns):
-            own = self.features[first : first + max(1, len(column.categories))]
+        X = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32)
+        for index, (column, place) in enumerate(zip(self.schema.columns, self.schema.places, strict=True)):
+            own = self.features[place]
             if column.kind == "category":
-                places = np.append(np.where(own == ABSENT, np.nan, own - first), np.nan)
+                places = np.append(np.where(own == ABSENT, np.nan, own - place.start), np.nan)
                 X[:, index] = places[self._codes(table, index, lenient)]
             else:
                 with np.errstate(over="ignore"):
@@ -104,7 +104,6 @@ class Recoding:
                         f"column '{column.name}' holds values that are infinite or beyond ±3.4e38, the limit "
                         "of 32-bit floats: correct them, or leave them empty, which counts as missing"
                     )
-            first += len(column.categories) if column.kind == "category" else 1
         return X
 
 

@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import msgspec
@@ -51,6 +52,12 @@ class Schema:
     def features(self) -> int:
         """Number of encoded features, without bias."""
         return len(self.feature_names)
+
+    @cached_property
+    def places(self) -> tuple[slice, ...]:
+        """Where the encoded features of each column stand."""
+        ends = np.cumsum([1 if own.kind == "number" else len(own.categories) for own in self.columns])
+        return tuple(slice(first, end) for first, end in pairwise([0, *ends.tolist()]))
 
     @property
     def outputs(self) -> int:
