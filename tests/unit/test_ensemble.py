@@ -12,6 +12,7 @@ import pytest
 from reproductions.fedheonn_ensemble import DRAWS, DRY_BEAN, TABLE_2, cross_validated, phase_seconds
 from tacit import Federation, FedHEONN, FedHEONNEnsemble, Preparation, Table
 from tacit.core.errors import ConfigError, TacitError, UnavailableError
+from tacit.core.events import Events, Noted
 from tacit.core.party import Party
 from tacit.data.files import load
 from tacit.data.inputs import Inputs
@@ -337,15 +338,39 @@ def test_a_saved_ensemble_comes_back(tmp_path):
     ("mode", "protect"),
     [("sealed", "plain"), ("paper", "plain"), ("robust", "plain"), ("sealed", "ckks"), ("paper", "ckks")],
 )
-def test_a_network_that_drew_no_row_is_refused(mode, protect):
-    text = r"2 of 4 networks drew none of these clients' rows: samples is 0.5.*Raise samples"
-    with without_rows(1, 3), pytest.raises(TacitError, match=text):
-        federation_of(classes()).train(FedHEONNEnsemble(4, 0.5, 0.6, mode=mode), protect=protect)
+def test_a_network_that_drew_no_row_has_no_vote(mode, protect):
+    table, method = classes(), FedHEONNEnsemble(4, 0.5, 0.6, mode=mode)
+    events, told = Events(), []
+    events.subscribe(lambda _, event: told.append(event))
+    with without_rows(1, 3):
+        model = federation_of(table).train(method, protect=protect, events=events).model
+    assert model.weights.shape == (2, 6, 3)
+    assert model.weights.any(axis=(1, 2)).all()
+    if (mode, protect) != ("sealed", "ckks"):  # there only the clients know
+        assert [e.text for e in told if isinstance(e, Noted) and "networks" in e.text] == [
+            "2 of 4 networks drew none of these clients' rows: raise samples"
+        ]
 
 
-def test_a_network_whose_targets_are_all_zero_is_no_such():
+@pytest.mark.parametrize("protect", ["plain", "ckks"])
+@pytest.mark.parametrize("mode", ["sealed", "paper"])
+def test_an_ensemble_without_any_row_is_refused(mode, protect):
+    with without_rows(0, 1), pytest.raises(TacitError, match=r"none of 2 networks drew a row.*Raise samples"):
+        federation_of(classes()).train(FedHEONNEnsemble(2, 0.01, mode=mode), protect=protect)
+
+
+def test_a_network_whose_targets_are_all_zero_still_has_a_vote():
     table = Table.of(np.random.default_rng(0).normal(size=(30, 3)), np.zeros((30, 1)), task="regression")
     assert weights(table, FedHEONNEnsemble(3, activation="linear")).shape == (3, 4, 1)
+
+
+@every_mode
+def test_a_network_gets_its_vote_when_clients_join_that_have_rows_for_it(mode):
+    table, method = classes(90), FedHEONNEnsemble(3, 1.0, 0.6, mode=mode)
+    with without_rows(1):
+        first = federation_of(table.take(slice(0, 50)), 3).train(method, protect="plain")
+    late = Federation.of({"late": table.take(slice(50, 90))}).train(method, start=first, protect="plain")
+    assert (len(first.model.weights), len(late.model.weights)) == (2, 3)
 
 
 @pytest.mark.parametrize(

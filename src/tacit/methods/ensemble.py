@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError
+from tacit.core.events import Noted
 from tacit.core.layout import Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.parallel import each
@@ -146,6 +148,10 @@ class FedHEONNEnsemble(Method):
 
     def train(self, coordinator: Coordinator) -> None:
         coordinator.round(self.terms, self.solve)
+        known: Mapping[str, Any] = coordinator.shared or {}
+        if "empty" in known and not self.network.exchange.clear_fields:  # else ``remarks`` has told
+            for remark in self._describe_empty(known["empty"]):
+                coordinator.events.emit(Noted(self.name, remark, "warning"))
 
     # -- client ------------------------------------------------------------------------------------
 
@@ -205,45 +211,59 @@ class FedHEONNEnsemble(Method):
 
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """Return, in mode "paper", the matrices by which the coordinator multiplies m, unopened."""
-        fields = unstack_fields(clear, self.estimators)
-        self._refuse_empty(fields)
-        found = [self.network.operator(own) for own in fields]
+        self._refuse_all_empty(self._find_empty(clear))
+        found = [self.network.operator(own) for own in unstack_fields(clear, self.estimators)]
         # For each estimator one for all outputs, or one for each.
         return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
-    def _refuse_empty(self, fields: Sequence[Mapping[str, Any]], error: float = 0.0) -> None:
-        """Refuse sums or factors of networks for which no client drew a row: nothing is learnt of these."""
+    def remarks(self, clear: Mapping[str, Any]) -> Sequence[str]:
+        return self._describe_empty(self._find_empty(clear))
+
+    def _find_empty(self, fields: Mapping[str, Any], error: float = 0.0) -> NDArray[np.bool_]:
         is_empty = self.network.exchange.is_empty
-        if empty := sum(is_empty(own, error) for own in fields):
+        return np.array([is_empty(own, error) for own in unstack_fields(fields, self.estimators)])
+
+    def _describe_empty(self, empty: NDArray[np.bool_]) -> list[str]:
+        text = f"{empty.sum()} of {self.estimators} networks drew none of these clients' rows: raise samples"
+        return [text] if empty.any() else []
+
+    def _refuse_all_empty(self, empty: NDArray[np.bool_]) -> None:
+        if empty.all():  # no network could vote
             raise DataError(
-                f"{empty} of {self.estimators} networks drew none of these clients' rows: samples is "
-                f"{self.samples:g}, too small a share of so few rows. Raise samples"
+                f"none of {self.estimators} networks drew a row: samples is {self.samples:g}, too small a "
+                "share of so few rows. Raise samples"
             )
 
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
-        """Return the weights of every estimator (algorithm 4)."""
+        """Return the weights of every estimator (algorithm 4); one for which nobody drew rows has no vote."""
         fields = patches.split_columns(total, self._patch_layout(shared.schema), self.estimators)
+        # If the coordinator multiplied, only the weights are known: an empty network's are zero.
+        sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.multiplied else np.ones(self.estimators)
+        zero = (sizes <= total.error) & (sizes.max() > total.error)
         exchange = self.network.exchange
 
         def solve_one(estimator: int) -> Mapping[str, Any]:
             own = {name: value[estimator] for name, value in fields.items()}
+            if zero[estimator]:
+                return {"weights": np.zeros_like(own["m"])}
             earlier = {name: shared[name][estimator] for name in INTERMEDIATE if name in shared}
             one = Total(own, total.contributors, total.error, total.multiplied, total.exact)
             return exchange.solve(one, Shared(shared.schema, earlier), self._units(shared, estimator))
 
-        solved = each(solve_one, self.estimators, self.processes)
-        if not total.multiplied:  # else whoever multiplied has seen the factors
-            self._refuse_empty(solved, total.error)
-        return shared | stack_fields(solved)
+        found = stack_fields(each(solve_one, self.estimators, self.processes))
+        empty = zero if total.multiplied else self._find_empty(found, total.error)
+        self._refuse_all_empty(empty)
+        return shared | found | ({"empty": empty} if empty.any() or "empty" in shared else {})
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
         return self.network.view(shared)
 
     def model(self, shared: Shared) -> Ensemble:
-        """Return the voters, their weights at their features' places."""
+        """Return the voters: each network that learnt something, its weights at their features' places."""
         placed = shared["weights"], shared["columns"], shared["factors"]
         full = patches.place_weights(*placed, shared.schema.features)
+        full = full[~shared["empty"]] if "empty" in shared else full
         return Ensemble(full, self.network.function(shared.schema), Inputs.of(shared), self.vote)
 
     @classmethod
