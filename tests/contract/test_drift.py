@@ -25,7 +25,7 @@ from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import site_secret
 from tacit.federation import Federation
-from tacit.methods.averaging.aggregation import Gradients
+from tacit.methods.averaging import aggregation
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.mime import Mime
 from tacit.methods.scaffold import KEPT, OWN, Scaffold
@@ -286,9 +286,10 @@ class TestGoingOn:
         party = Party("c1", dict, Secret(bytes(32)))
         party.state["manifest"] = Manifest.of("run", components, experiment=False).to_message().encode()
         party.state[OWN] = np.ones(3)
-        for step in (method.show_variate, method.take_back_variate):
-            with pytest.raises(ConfigError, match="c1 keeps its control variate at its site"):
-                step(party, Message({OWN: np.zeros(3), "round": 0}), Shared(None, {}))
+        message = Message({OWN: np.zeros(3), "round": 0})
+        with pytest.raises(ConfigError, match="c1 keeps control, control_before, control_round at its site"):
+            method.swap_kept(party, message, Shared(None, {}))
+        method.take_back_variate(party, message, Shared(None, {}))
         assert party.state[OWN].all()
 
 
@@ -324,8 +325,11 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"noise and clipping part c from the mean of c_i: use fedavg"):
             learnt(Scaffold(), held, protect="noised")
 
-    def test_a_gradient_beyond_its_limit_is_scaled_down_and_c_stays_the_mean(self, held, reference):
-        method = Scaffold(rounds=2, architecture=SMALL, local=LOCAL, gradients=Gradients(limit=1e-3))
+    def test_a_gradient_beyond_its_limit_is_scaled_down_and_c_stays_the_mean(
+        self, held, reference, monkeypatch
+    ):
+        monkeypatch.setattr(aggregation, "MOST_GRADIENT", 1e-3)
+        method = Scaffold(rounds=2, architecture=SMALL, local=LOCAL)
         kept, seen = [], []
         told = Events(lambda number, event: seen.append(event))
         shared = learnt(method, held, keep=kept.append, events=told).outcome.shared

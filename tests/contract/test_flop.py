@@ -337,8 +337,8 @@ class TestGoingOn:
         party = Party("c1", dict, Secret(bytes(32)))
         manifest = Manifest.of("run", Components(method, Plain(), UNSCALED), experiment=False)
         party.state.update({"manifest": manifest.to_message().encode(), OWN: np.ones(3)})
-        with pytest.raises(ConfigError, match="c1 keeps its head at its site"):
-            method.swap_head(party, Message({OWN: np.zeros(3)}), Shared(None, {}))
+        with pytest.raises(ConfigError, match="c1 keeps head, head_before, head_round at its site"):
+            method.swap_kept(party, Message({OWN: np.zeros(3)}), Shared(None, {}))
         assert party.state[OWN].all()
 
     def test_a_total_that_must_not_open_leaves_the_model_without_a_last_layer(self, held, monkeypatch):
@@ -477,7 +477,7 @@ class TestTorch:
         ]  # fmt: skip
         assert kept[-1].progress[OWN].shape == (4, 370)
         assert training.model.score(held.table.values, held.table.target) > 0.6
-        back = type(training.model).load(training.model.save(tmp_path / "m.safetensors"), self.named(torch))
+        back = load_model(training.model.save(tmp_path / "m.safetensors"), self.named(torch))
         assert np.array_equal(back.outputs(held.table.values), training.model.outputs(held.table.values))
 
     @pytest.mark.parametrize(("share", "averaged"), [("conv*", False), ("conv*,norm", True)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from tacit.core.errors import ConfigError
 from tacit.data.files import load
-from tacit.data.synthetic import SHAPES, bayes_accuracy, distance_for, generate
+from tacit.data.synthetic import SHAPES, Shape, generate
 
 
 @pytest.mark.parametrize(
@@ -46,10 +49,12 @@ def test_four_times_higgs_repeats_its_rows() -> None:
     assert SHAPES["synthetic-higgs-x4"].rows == 4 * SHAPES["synthetic-higgs"].rows
 
 
-def test_distance_and_accuracy_are_inverse() -> None:
-    for prior in (0.28, 0.5, 0.53):
-        for accuracy in (0.75, 0.9, 0.99):
-            assert bayes_accuracy(distance_for(accuracy, prior), prior) == pytest.approx(accuracy)
+@pytest.mark.parametrize("shape", SHAPES.values())
+def test_the_best_rule_is_as_often_right_as_said(shape: Shape) -> None:
+    tilt, normal = math.log(shape.prior / (1 - shape.prior)) / shape.distance, NormalDist()
+    right = shape.prior * normal.cdf(shape.distance / 2 + tilt)
+    right += (1 - shape.prior) * normal.cdf(shape.distance / 2 - tilt)
+    assert right == pytest.approx(shape.accuracy, abs=1e-12)
 
 
 def test_bad_names_and_sizes() -> None:

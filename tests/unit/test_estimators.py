@@ -120,7 +120,7 @@ class TestFrames:
         model = FedHEONNClassifier(missing="mean").fit(X, y)
         with pytest.raises(ValueError, match="feature names should match"):
             model.predict(X[["drug", "dose"]])
-        with pytest.raises(ValueError, match="not among its categories"):
+        with pytest.raises(ValueError, match="a value that nobody agreed on"):
             model.predict(X.assign(drug="c"))
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             FedHEONNClassifier(missing="mean").fit(X, y[:5])

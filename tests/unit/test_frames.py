@@ -12,7 +12,7 @@ import pytest
 import tacit
 from tacit import Federation, Preparation, TacitError
 from tacit.core.errors import ConfigError, DataError
-from tacit.data.frames import to_arrow
+from tacit.data.arrow import to_arrow
 from tests.helpers.onnx_rows import onnx_feed
 
 pandas = pytest.importorskip("pandas")
@@ -134,9 +134,12 @@ class TestPredicting:
             (lambda f: f.assign(id=1), "the model was trained without column 'id'"),
             (
                 lambda f: f.assign(age="old"),
-                "column 'age' holds .*string: the model was trained",
+                "column 'age' is read as category: the model was trained with it as number",
             ),
-            (lambda f: f.assign(sex="q"), "column 'sex' holds a value that is not among its categories"),
+            (
+                lambda f: f.assign(sex="q"),
+                "column 'sex' holds a value that nobody agreed on: replace it, or leave it empty",
+            ),
             (lambda f: f.assign(age=np.inf), "column 'age' holds infinite values: correct or drop"),
         ],
     )

@@ -11,6 +11,7 @@ from sklearn import metrics
 from tacit import FedAvg, Federation, FedHEONN, Table
 from tacit.core.errors import DataError
 from tacit.models.activations import ACTIVATIONS, logistic, softplus
+from tacit.models.files import load_model
 from tacit.models.onelayer import OneLayer
 from tacit.models.scores import (
     classification_counts,
@@ -118,7 +119,7 @@ def trained(table: Table) -> OneLayer:
 def test_a_saved_model_predicts_the_same(tmp_path):
     federation = Federation.embedded("iris", clients=3)
     model = FedHEONN().fit(federation, protect="plain")
-    back = OneLayer.load(model.save(tmp_path / "model.safetensors"))
+    back = load_model(model.save(tmp_path / "model.safetensors"))
     np.testing.assert_array_equal(back.weights, model.weights)
     np.testing.assert_array_equal(back.predict(federation.test), model.predict(federation.test))
     assert back.classes_.tolist() == model.classes_.tolist()
@@ -138,7 +139,7 @@ def test_a_broken_model_file_is_refused(tmp_path, content):
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"model\.safetensors"):
-        OneLayer.load(path)
+        load_model(path)
 
 
 def test_regression_models_predict_score_and_have_no_probabilities():

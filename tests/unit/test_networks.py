@@ -142,7 +142,7 @@ class TestFiles:
         path = model.save(tmp_path / "model.safetensors")
         with pytest.raises(ConfigError, match="give that factory"):
             load_model(path)
-        back = Neural.load(path, layered)
+        back = load_model(path, layered)
         assert np.array_equal(back.predict(federation.test.values), model.predict(federation.test.values))
 
     def test_another_format_is_refused(self, tmp_path):

@@ -18,8 +18,8 @@ from tacit.methods.averaging.example_privacy import ExamplePrivacy
 from tacit.methods.averaging.local_training import LocalTraining
 from tacit.methods.averaging.rounds import Stopping
 from tacit.methods.ensemble import FedHEONNEnsemble
+from tacit.models.files import load_model
 from tacit.models.mlp import MLP
-from tacit.models.neural import Neural
 from tacit.models.torch_network import TorchNetwork
 
 LEARNERS = [name for name in METHODS if "regression" in METHODS.get(name).tasks]
@@ -79,7 +79,7 @@ def test_outputs_are_linear_for_a_regression_unless_told_otherwise() -> None:
 
 def test_a_network_of_a_regression_is_written_and_read(federation: Federation, tmp_path: Path) -> None:
     model = federation.train(FedAvg(rounds=1), protect="plain").model
-    back = Neural.load(model.save(tmp_path / "model.safetensors"))
+    back = load_model(model.save(tmp_path / "model.safetensors"))
     np.testing.assert_array_equal(back.predict(federation.test), model.predict(federation.test))
 
 

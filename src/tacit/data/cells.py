@@ -207,15 +207,10 @@ class Cells:
                 )
 
     def _by_column(self, schema: Schema) -> Iterator[tuple[int, int, Counts | None]]:
-        first, position = 0, 0
-        for index, column in enumerate(schema.columns):
-            words = len(column.categories)
-            if column.kind == "number":
-                yield index, first, None
-                first += 1
-            else:
-                yield index, first, self.categories[position : position + words + 1]
-                first, position = first + words, position + words + 1
+        rest = self.categories
+        for index, (column, place) in enumerate(zip(schema.columns, schema.places, strict=True)):
+            own, rest = np.split(rest, [len(column.categories) + 1 if column.kind == "category" else 0])
+            yield index, place.start, own if column.kind == "category" else None
 
     def _is_rare(self, counts: Counts) -> NDArray[np.bool_]:
         return (counts > 0) & (counts < self.least)

@@ -18,14 +18,12 @@ from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, SchemaError, UnavailableError, nearest
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, signature_of
-from tacit.data.arrow import to_table
 from tacit.data.catalog import catalog
 from tacit.data.database import check_address, is_database
-from tacit.data.frames import is_frame, to_arrow
 from tacit.data.partition import BY_FILE
-from tacit.data.reading import Reading, convert
+from tacit.data.reading import Reading
 from tacit.data.sources import ONE_OF, is_data, read_source, stem_of
-from tacit.data.table import Column, Table, Task, joined
+from tacit.data.table import Column, Table, Task, is_frame, joined
 
 BUILT_IN = {
     "breast_cancer": "Breast Cancer Wisconsin (diagnostic)",
@@ -84,6 +82,8 @@ def load(
     said = {"target": target, "task": task, "groups": groups, **choices}
     listed = name_or_path if isinstance(name_or_path, list | tuple) else [name_or_path]
     if is_frame(name_or_path):
+        from tacit.data.arrow import to_arrow, to_table
+
         table = to_table(to_arrow(name_or_path, called), called, **said)
     elif not all(isinstance(one, str | Path) for one in listed):
         raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
@@ -99,6 +99,8 @@ def load(
 
 
 def _load_one(source: str | Path, said: Mapping[str, Any]) -> Table:
+    from tacit.data.arrow import to_table
+
     if (name := str(source)) in BUILT_IN:
         _check_known(name, said)
         return _built_in(name)
@@ -152,6 +154,8 @@ def _joined(tables: Mapping[str, Table]) -> Table:
 
 def read_rows(source: str | Path, **choices: Any) -> Any:
     """Read a file or a query as an Arrow table with all its columns, of the kinds that were said."""
+    from tacit.data.arrow import convert
+
     reading, place = from_plain(Reading, choices, "rows", "argument"), locate(source)
     return convert(read_source(place, reading)[0], reading, stem_of(place))
 

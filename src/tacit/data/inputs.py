@@ -83,17 +83,18 @@ class Recoding:
         return onehot
 
     def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
+        lenient |= self.unseen[index] != ABSENT
         codes = self.schema.codes(table, index, lenient=lenient)
         codes = np.where(codes == ABSENT, self.gaps[index], codes)
         return np.where(codes == UNSEEN, self.unseen[index], codes)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return one value for each column: a number, or the code of a category; NaN if it is missing."""
-        X, first = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32), 0
-        for index, column in enumerate(self.schema.columns):
-            own = self.features[first : first + max(1, len(column.categories))]
+        X = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32)
+        for index, (column, place) in enumerate(zip(self.schema.columns, self.schema.places, strict=True)):
+            own = self.features[place]
             if column.kind == "category":
-                places = np.append(np.where(own == ABSENT, np.nan, own - first), np.nan)
+                places = np.append(np.where(own == ABSENT, np.nan, own - place.start), np.nan)
                 X[:, index] = places[self._codes(table, index, lenient)]
             else:
                 with np.errstate(over="ignore"):
@@ -103,7 +104,6 @@ class Recoding:
                         f"column '{column.name}' holds values that are infinite or beyond ±3.4e38, the limit "
                         "of 32-bit floats: correct them, or leave them empty, which counts as missing"
                     )
-            first += len(column.categories) if column.kind == "category" else 1
         return X
 
 
@@ -166,7 +166,7 @@ class Inputs:
 
     def table_of(self, rows: Any) -> Table:
         """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        return self.schema.table_of(rows, self.recoding.unseen)
+        return self.schema.table_of(rows)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing."""

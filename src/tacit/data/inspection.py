@@ -15,7 +15,7 @@ from tacit.data.agreement import Agreement, introduce
 from tacit.data.catalog import DataSet, catalog, content_digest, file_digest, pinned_digest
 from tacit.data.database import is_database
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
-from tacit.data.findings import Finding, count_by_column, look, look_at_schema, used_words, words_by_column
+from tacit.data.findings import Finding, look, look_at_schema, used_words, words_by_column
 from tacit.data.partition import split
 from tacit.data.reading import Reading
 from tacit.data.skew import look_at_repeats, look_at_sites, sites_of
@@ -63,7 +63,7 @@ def _of_table(table: Table) -> dict[str, Any]:
         "classes": {label: int(count) for label, count in zip(table.classes, counts, strict=True)},
         "targets": list(table.target_names),
         "groups": {name: len(np.unique(values)) for name, values in table.groups.items()},
-        "missing": int(count_by_column(table.values, np.isnan).sum()),
+        "missing": int(np.isnan(table.values).sum()),
     }
 
 

@@ -38,12 +38,8 @@ MOMENT_WEIGHTS = np.array([[0.5], [1.0], [1.0]])  # of n, Σu and Σu²
 
 
 def _number_places(schema: Schema) -> list[int]:
-    places, first = [], 0
-    for column in schema.columns:
-        if column.kind == "number":
-            places.append(first)
-        first += 1 if column.kind == "number" else len(column.categories)
-    return places
+    places = zip(schema.columns, schema.places, strict=True)
+    return [place.start for column, place in places if column.kind == "number"]
 
 
 def _count_columns(schema: Schema) -> int:

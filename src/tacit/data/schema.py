@@ -3,9 +3,10 @@
 :mod:`tacit.data.agreement` says how parties agree on one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import msgspec
@@ -14,8 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, SchemaError, nearest
 from tacit.core.message import Message
-from tacit.data.frames import check_names, columns_by_name, is_frame, to_arrow, words_of
-from tacit.data.table import Column, Label, Table, Task
+from tacit.data.table import Column, Label, Table, Task, is_frame, some
 
 OTHER = "(other)"  # category of all words that too few rows have to be agreed on
 ABSENT, UNSEEN = -1, -2  # codes of a category that is missing, and of one that nobody agreed on
@@ -53,6 +53,12 @@ class Schema:
         """Number of encoded features, without bias."""
         return len(self.feature_names)
 
+    @cached_property
+    def places(self) -> tuple[slice, ...]:
+        """Where the encoded features of each column stand."""
+        ends = np.cumsum([1 if own.kind == "number" else len(own.categories) for own in self.columns])
+        return tuple(slice(first, end) for first, end in pairwise([0, *ends.tolist()]))
+
     @property
     def outputs(self) -> int:
         """Number of outputs a model needs: classes, or regression targets."""
@@ -68,44 +74,38 @@ class Schema:
         present = np.isfinite(values)
         codes, known = np.full(len(values), ABSENT), values[present].astype(np.int64)
         own, where = table.columns[index].categories, f"column '{agreed.name}'"
-        codes[present] = _translate(known, own, agreed.categories, where, lenient=lenient)
+        way_out = "replace it, or leave it empty, which counts as missing"
+        codes[present] = _translate(known, own, agreed.categories, where, way_out, lenient=lenient)
         return codes
 
     def labels(self, table: Table) -> NDArray[np.int64]:
         """Translate a table's label codes to the agreed ones."""
-        return _translate(table.target, table.classes, self.classes, "the target")
+        way_out = "correct it, or declare it"
+        return _translate(table.target, table.classes, self.classes, "the target", way_out)
 
-    def table_of(self, values: Any, unseen: NDArray[np.int64]) -> Table:
-        """Read rows as this schema's table: a DataFrame or table by column names, others by place.
-
-        ``unseen`` has for each column the place of the category as which an unknown one counts; it is refused
-        where that is -1.
-        """
+    def table_of(self, values: Any) -> Table:
+        """Read rows as a table with these columns: a DataFrame or table by column names, others by place."""
         if isinstance(values, Table):
             return self._by_name(values)
-        pieces: list[Any]
+        import pyarrow as pa
+
+        from tacit.data.arrow import table_of, to_arrow
+
         if is_frame(values):
-            pieces = list(columns_by_name(to_arrow(values, "rows"), self.columns, self.target_names))
-        else:
-            rows = np.asarray(values)
-            if rows.ndim != 2 or rows.shape[1] != len(self.columns):
-                raise DataError(
-                    f"rows have shape {rows.shape}: give a matrix with the {len(self.columns)} columns "
-                    f"{', '.join(column.name for column in self.columns[:6])}…"
-                )
-            pieces = list(rows.T)
-        encoded = np.empty((len(pieces[0]), len(pieces)), dtype=np.float64)
-        for index, (column, piece) in enumerate(zip(self.columns, pieces, strict=True)):
-            if column.kind == "number":
-                try:
-                    encoded[:, index] = np.asarray(piece).astype(np.float64)
-                except (TypeError, ValueError):
-                    raise DataError(f"column '{column.name}' holds text: give numbers") from None
-            else:
-                encoded[:, index] = _places(piece, column, int(unseen[index]))
-        of_classes = self.task == "classification"
-        target = np.zeros(len(encoded), dtype=np.int64) if of_classes else np.zeros((len(encoded), 1))
-        return Table("rows", self.columns, encoded, target, self.task, self.classes[:1], self.target_names)
+            return self._by_name(table_of(to_arrow(values, "rows"), self.columns, self.target_names))
+        rows, pieces = np.asarray(values), dict[str, Any]()
+        if rows.ndim != 2 or rows.shape[1] != len(self.columns):
+            raise DataError(
+                f"rows have shape {rows.shape}: give a matrix with the {len(self.columns)} columns "
+                f"{', '.join(column.name for column in self.columns[:6])}…"
+            )
+        for column, piece in zip(self.columns, rows.T, strict=True):
+            try:
+                numeric = column.kind == "number"
+                pieces[column.name] = piece.astype(np.float64) if numeric else pa.array(words_of(piece))
+            except (TypeError, ValueError):
+                raise DataError(f"column '{column.name}' holds text: give numbers") from None
+        return self._by_name(table_of(pa.table(pieces), self.columns))
 
     def _by_name(self, table: Table) -> Table:
         own = {column.name: column.kind for column in table.columns}
@@ -131,18 +131,29 @@ class Schema:
             raise SchemaError(f"not a schema: {error}") from None
 
 
-def _places(values: Sequence[Any], column: Column, other: int) -> list[float]:
-    """Return the places of words among a column's categories; of unknown ones that of "other", if any."""
-    codes = {category: code for code, category in enumerate(column.categories)}
-    words, other = list(words_of(values)), codes.get(OTHER, other)
-    unknown = sorted({word for word in words if word is not None and word not in codes})
-    if unknown and other == ABSENT:
+def check_names(
+    names: Sequence[str], columns: Sequence[Column], beside: Sequence[str] = (), name: str = "rows"
+) -> None:
+    """Refuse rows that lack a column of the model, or have others."""
+    wanted = [column.name for column in columns]
+    if lacking := [word for word in wanted if word not in names]:
         raise DataError(
-            f"column '{column.name}' holds a value that is not among its categories: replace it, or leave it "
-            "empty, which counts as missing",
-            private=f"'{unknown[0]}': {nearest(unknown[0], column.categories)}",
+            f"{name}: no column {some(lacking)}, which the model was trained with: "
+            + nearest(lacking[0], names)
         )
-    return [float("nan") if word is None else codes.get(word, other) for word in words]
+    if more := [word for word in names if word not in wanted and word not in beside]:
+        raise DataError(f"{name}: the model was trained without column {some(more)}: leave it out")
+
+
+def words_of(values: Sequence[Any]) -> Iterator[str | None]:
+    """Return each value as the word of a category: None if it is missing, "2" for 2.0, "true" for True."""
+    for value in values:
+        if value is None or value != value:  # only NaN differs from itself
+            yield None
+        elif isinstance(value, bool | np.bool_):
+            yield str(value).lower()
+        else:
+            yield str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _translate(
@@ -150,6 +161,7 @@ def _translate(
     own: tuple[Any, ...],
     agreed: tuple[Any, ...],
     where: str,
+    way_out: str,
     *,
     lenient: bool = False,
 ) -> NDArray[np.int64]:
@@ -162,7 +174,7 @@ def _translate(
     if not lenient and (translated < 0).any():
         unknown = str(own[codes[int(np.argmax(translated < 0))]])
         raise DataError(
-            f"{where} holds a value that nobody agreed on",
+            f"{where} holds a value that nobody agreed on: {way_out}",
             private=f"'{unknown}': {nearest(unknown, map(str, agreed))}",
         )
     return translated

@@ -129,6 +129,11 @@ class Table(Shown):
         raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
 
 
+def is_frame(data: Any) -> bool:
+    """Return whether this is a DataFrame, of whichever library."""
+    return hasattr(data, "__arrow_c_stream__")
+
+
 def count_words(codes: NDArray[Any], words: Sequence[Any]) -> Counter[Any]:
     """Return how many rows have each word that occurs, in the order of the words; missing ones have none."""
     counts = np.bincount(codes[np.isfinite(codes)].astype(np.int64), minlength=len(words)).tolist()

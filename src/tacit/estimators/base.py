@@ -12,11 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from tacit.core.errors import TacitError
 from tacit.core.events import Events
-from tacit.data.arrow import to_table
-from tacit.data.frames import is_frame, to_arrow
+from tacit.data.arrow import to_arrow, to_table
 from tacit.data.preparation import Preparation
-from tacit.data.table import Table, Task
-from tacit.engines.holdings import Holdings
+from tacit.data.table import Table, Task, is_frame
+from tacit.engines.holdings import Holdings, holdings_of
 from tacit.federation import Federation
 from tacit.methods.base import Method
 
@@ -139,13 +138,10 @@ def _table(X: Any, target: NDArray[Any], task: Task) -> Table:
 
 
 def _holdings(table: Table, groups: Any) -> Holdings:
-    if groups is None:
-        return Holdings(table, np.array([0, table.rows]), ["everybody"])
-    owners = validation.column_or_1d(groups)
+    owners = np.full(table.rows, "everybody") if groups is None else validation.column_or_1d(groups)
     if len(owners) != table.rows:
         raise ValueError(
             f"groups has {len(owners)} entries for {table.rows} rows: name the owner of each row"
         )
     names, codes = np.unique(owners, return_inverse=True)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes))])
-    return Holdings(table.take(np.argsort(codes, kind="stable")), offsets, [str(name) for name in names])
+    return holdings_of(table, codes, holdout=0.0, seed=0, names=[str(name) for name in names])

@@ -1,5 +1,6 @@
 """FederBoost as scikit-learn estimators."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,28 +14,22 @@ from tacit.methods.federboost import FederBoost
 FEDERATED = ("protect", "seed", "min_count")  # settings that are not the method's
 
 
+@dataclass(eq=False, repr=False)
 class _FederBoost(Estimator):
-    def __init__(
-        self,
-        trees: int = 100,
-        depth: int = 6,
-        rate: float = 0.3,
-        buckets: int = 64,
-        lam: float = 1.0,
-        gamma: float = 0.0,
-        min_child_weight: float = 1.0,
-        samples: float = 1.0,
-        columns: float = 1.0,
-        loss: Literal["auto", "logistic", "softmax", "squared", "poisson"] = "auto",
-        class_weight: Literal["balanced"] | None = None,
-        protect: str = "plain",
-        seed: int = 0,
-        min_count: int | None = None,
-    ) -> None:
-        self.trees, self.depth, self.rate, self.buckets = trees, depth, rate, buckets
-        self.lam, self.gamma, self.min_child_weight = lam, gamma, min_child_weight
-        self.samples, self.columns, self.loss, self.class_weight = samples, columns, loss, class_weight
-        self.protect, self.seed, self.min_count = protect, seed, min_count
+    trees: int = 100
+    depth: int = 6
+    rate: float = 0.3
+    buckets: int = 64
+    lam: float = 1.0
+    gamma: float = 0.0
+    min_child_weight: float = 1.0
+    samples: float = 1.0
+    columns: float = 1.0
+    loss: Literal["auto", "logistic", "softmax", "squared", "poisson"] = "auto"
+    class_weight: Literal["balanced"] | None = None
+    protect: str = "plain"
+    seed: int = 0
+    min_count: int | None = None
 
     def _plan(self) -> tuple[FederBoost, Preparation]:
         own = {name: value for name, value in self.get_params().items() if name not in FEDERATED}

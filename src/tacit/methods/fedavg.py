@@ -24,9 +24,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.fields import strip_prefix
+from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Field, Layout
-from tacit.core.marks import apply, contribution
+from tacit.core.marks import apply, contribution, step
+from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
@@ -85,6 +86,7 @@ class FedAvg(Method):
     needs_norms = False
     weighs_classes: ClassVar[bool] = True
     learns_from_models: ClassVar[bool] = True
+    kept: ClassVar[tuple[str, ...]] = ()  # in a client's state: what it keeps for itself from round to round
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3}
     default_protection: ClassVar[str] = "masked"
     paper = (
@@ -120,6 +122,7 @@ class FedAvg(Method):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
+        rounds.give_back(coordinator, self.swap_kept, self.kept)
         remaining = rounds.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
@@ -151,7 +154,8 @@ class FedAvg(Method):
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
         """Return what a run that goes on later has to know."""
-        return {"best": monitor.best, "start": monitor.start}
+        known = rounds.read_kept(monitor.coordinator, self.swap_kept, self.kept)
+        return known | {"best": monitor.best, "start": monitor.start}
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> dict[str, float]:
         """Return what so many rounds cost a client, by noise on sums, and a row; 0 without such noise."""
@@ -186,6 +190,11 @@ class FedAvg(Method):
         X, targets = Inputs.of(shared).matrix(party.data), read_targets(party.data, shared)
         chosen = self.weighting.choose_rows(party, shared, targets)
         return X[chosen], targets[chosen], self.weigh_rows(party.data.take(chosen), shared)
+
+    @step
+    def swap_kept(self, party: Party, message: Message, shared: Shared) -> Message:
+        """Take back what the experimenter gives of what this client keeps, and show what it has."""
+        return rounds.swap_kept(party, message, self.kept)
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -266,7 +275,9 @@ class FedAvg(Method):
         return 1 + 2 * self.stopping.active  # scores of the hold-outs, and taking the round back
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
-        return {**self.architecture.start_weights(schema, rng), "round": 0, "until": self.rounds}
+        network = self.architecture.build(schema)
+        weights = add_prefix(PREFIX, network.named(network.initial(rng)))
+        return {**weights, "round": 0, "until": self.rounds}
 
     def continue_from(self, shared: Shared) -> Shared:
         kept = {name: value for name, value in shared.items() if name != "scale"}
@@ -278,6 +289,7 @@ class FedAvg(Method):
 
     def carry_over(self, party: Party, earlier: Party) -> None:
         self.budget.carry_over(party, earlier)
+        party.state.update({name: earlier.state[name] for name in self.kept if name in earlier.state})
 
     def model(self, shared: Shared) -> Neural:
         return self.architecture.make_model(shared)

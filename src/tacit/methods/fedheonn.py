@@ -31,8 +31,9 @@ import numpy as np
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError
-from tacit.core.layout import Layout
+from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
+from tacit.core.method import CLASS_WEIGHTS
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
@@ -161,10 +162,15 @@ class FedHEONN(Settings):
             groups, grams = group_rows(party.data, shared), self.count_noisy_grams(shared.schema)
             return self.noisy_sums(shared.schema).terms(layer(X) if layer else X, groups, grams)
 
-    @contribution(lambda self, schema: self.selection.trial_layout(schema))
+    @contribution(lambda self, schema: Layout(Field("right", (self.finalists,))))
     def trial(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return how often each finalist, learnt without the first fold, is right on this client's."""
-        return {"right": self.selection.score_finalists(party, shared, self.build)}
+        table, right = party.data.take(self.selection.split_rows(party)[0]), np.zeros(self.finalists)
+        compared = zip(shared["finalists"], shared["tried"], strict=True)
+        for index, (chosen, weights) in enumerate(compared if table.rows else ()):
+            counts = self.build(shared, weights[: int(chosen[1]) + 1], chosen).counts(table)
+            right[index] = (np.diag(counts["confusion"]) * shared.get(CLASS_WEIGHTS, 1.0)).sum()
+        return {"right": right}
 
     # -- whoever opens the total (algorithm 2) -----------------------------------------------------
 
@@ -198,7 +204,7 @@ class FedHEONN(Settings):
 
     @apply
     def choose(self, total: Total, shared: Shared) -> Shared:
-        """Keep the finalist that was right most often, or nearest."""
+        """Keep the finalist that was right most often."""
         return shared | self.selection.choose_finalist(total["right"], shared)
 
     def view(self, shared: Shared) -> Mapping[str, Any]:

@@ -35,7 +35,6 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.rounds import HoldOutMonitor, find_kept, read_kept, swap_kept
 from tacit.methods.fedavg import FedAvg
 from tacit.models.heads import fit_layer, solve_layer, sum_layer
 from tacit.models.leastsquares import Matrix, symmetric, upper
@@ -90,6 +89,7 @@ class Flop(FedAvg):
 
     name = "flop"
     has_model_by_round = False
+    kept = KEPT
     paper = (
         "Yang, Zhang, Hao, Spell and Carin, FLOP: Federated Learning on Medical Datasets using Partial "
         "Networks, 2021"
@@ -127,9 +127,6 @@ class Flop(FedAvg):
     # -- the coordinator ---------------------------------------------------------------------------
 
     def train(self, coordinator: Coordinator) -> None:
-        kept = find_kept(coordinator, KEPT)  # of an attempt before
-        if jobs := {name: kept[name] for name in coordinator.parties if name in kept}:
-            list(coordinator.ask(self.swap_head, jobs=jobs, failures={}))
         super().train(coordinator)
         if not self.fit_heads:
             return
@@ -139,9 +136,6 @@ class Flop(FedAvg):
             text = f"there is no last layer for all, only clients' own heads are trained: {error}"
             coordinator.events.emit(Noted("head", text, "warning"))
         list(coordinator.ask(self.fit_own, failures={}))
-
-    def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
-        return super().summarise(monitor) | read_kept(monitor.coordinator, self.swap_head, KEPT)
 
     # -- a client ----------------------------------------------------------------------------------
 
@@ -196,15 +190,6 @@ class Flop(FedAvg):
             arrays = self.join(shared, own) | network.last_layer(found)
             party.state[OWN] = self.parts(shared.schema)[1].flat(arrays)
         return Message()
-
-    @step
-    def swap_head(self, party: Party, message: Message, shared: Shared) -> Message:
-        """Take back a head from the experimenter, and show what there is."""
-        return swap_kept(party, message, KEPT, "head")
-
-    def carry_over(self, party: Party, earlier: Party) -> None:
-        super().carry_over(party, earlier)
-        party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
 
     # -- whoever opens the total -------------------------------------------------------------------
 

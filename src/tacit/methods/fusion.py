@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import rankdata
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError, nearest
@@ -52,8 +54,6 @@ class Columns(msgspec.Struct, frozen=True):
 
     def draw(self, rows: int, rng: np.random.Generator, inputs: Inputs) -> Matrix:
         """Draw rows, and prepare them like those of clients."""
-        from scipy.special import ndtr
-
         schema, z = inputs.schema, rng.normal(size=(rows, len(self.marginals)))
         if self.correlation:
             values, vectors = np.linalg.eigh(np.asarray(self.correlation))
@@ -241,9 +241,6 @@ class Fusion(Method):
 
 
 def _correlate(V: Matrix) -> list[list[float]]:
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
     scores = ndtri((rankdata(V, axis=0) - 0.5) / len(V))
     lengths = np.maximum(np.linalg.norm(scores, axis=0), 1e-9)
     found: list[list[float]] = (scores.T @ scores / np.outer(lengths, lengths)).round(2).tolist()

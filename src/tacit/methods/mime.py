@@ -29,7 +29,7 @@ from tacit.core.party import Party
 from tacit.core.settings_group import Rule, check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.aggregation import Gradients, ServerStep, Weighting
+from tacit.methods.averaging.aggregation import ServerStep, Weighting, confine_gradient, gradient_field
 from tacit.methods.averaging.local_training import compute_gradient, train_client
 from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
@@ -78,7 +78,6 @@ class Mime(FedAvg):
 
     weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
     server: FrozenStep = field(default_factory=FrozenStep)
-    gradients: Gradients = field(default_factory=Gradients)
     lite: bool = False
 
     def __post_init__(self) -> None:
@@ -97,18 +96,18 @@ class Mime(FedAvg):
     # -- a client ----------------------------------------------------------------------------------
 
     def _gradient_layout(self, schema: Schema) -> Layout:
-        return Layout(*self.gradients.fields(self.architecture.build(schema)), *self.weighting.fields())
+        return Layout(gradient_field(self.architecture.build(schema)), *self.weighting.fields())
 
     @contribution(_gradient_layout, family=None)
     def gradient(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return u_i ∇f_i(x) over all rows, and u_i."""
         found, _, targets = compute_gradient(self, party, shared)
         share, weight = self.weighting.contribute(targets, shared)
-        return {"gradient": share * self.gradients.confine(found, party), **weight}
+        return {"gradient": share * confine_gradient(found, party), **weight}
 
     def _layout(self, schema: Schema) -> Layout:
         network = self.architecture.build(schema)
-        beside = self.gradients.fields(network) if self.lite else []
+        beside = [gradient_field(network)] if self.lite else []
         return Layout(*self.change.fields(network), *self.weighting.fields(), *beside)
 
     @contribution(_layout, family=None)

@@ -27,9 +27,9 @@ from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
-from tacit.methods.averaging.aggregation import Gradients, Weighting
+from tacit.methods.averaging.aggregation import Weighting, confine_gradient, gradient_field
 from tacit.methods.averaging.local_training import train_client
-from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor, find_kept, read_kept, swap_kept
+from tacit.methods.averaging.rounds import Cohort, HoldOutMonitor
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Vector
 
@@ -42,13 +42,13 @@ class Scaffold(FedAvg):
     """FedAvg with control variates against the drift of clients (Karimireddy et al., 2020)."""
 
     name = "scaffold"
+    kept = KEPT
     paper = (
         "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
         "Federated Learning, 2020"
     )
 
     weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
-    gradients: Gradients = field(default_factory=Gradients)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,12 +61,11 @@ class Scaffold(FedAvg):
 
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         """Have clients take back what no total holds, leave out who cannot, and count all of them."""
-        coordinator, given = monitor.coordinator, dict[str, dict[str, Any]]()
+        coordinator = monitor.coordinator
         if coordinator.manifest.attempt and not monitor.counted:  # a run that was stopped within a round
             monitor.missed = dict.fromkeys(coordinator.parties, number) | monitor.missed
-            given = find_kept(coordinator, KEPT)
-        named = [name for name in coordinator.parties if name in monitor.missed]
-        jobs = {name: {"round": monitor.missed[name], **given.get(name, {})} for name in named}
+        missed = [name for name in coordinator.parties if name in monitor.missed]
+        jobs = {name: {"round": monitor.missed[name]} for name in missed}
         for name, _ in coordinator.ask(self.take_back_variate, jobs=jobs, failures={}) if jobs else ():
             del monitor.missed[name]
         if len(coordinator.parties) > monitor.counted:
@@ -76,15 +75,14 @@ class Scaffold(FedAvg):
         return tuple(name for name in asked if name not in monitor.missed) if monitor.missed else cohort
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
-        """Return also who missed rounds; and control variates, where clients vanish with their process."""
-        known = {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
-        return known | read_kept(monitor.coordinator, self.show_variate, KEPT)
+        """Return also who missed rounds."""
+        return {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
 
     # -- a client ----------------------------------------------------------------------------------
 
     def _layout(self, schema: Schema) -> Layout:
         network = self.architecture.build(schema)
-        return Layout(*self.change.fields(network), *self.gradients.fields(network))
+        return Layout(*self.change.fields(network), gradient_field(network))
 
     @contribution(_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -102,27 +100,16 @@ class Scaffold(FedAvg):
             return corrected
 
         change = train_client(self, party, shared, correct)
-        difference = self.gradients.confine(met / max(1, steps) - own, party)
+        difference = confine_gradient(met / max(1, steps) - own, party)
         party.state.update({OWN: own + difference, BEFORE: own, ROUND: number})
         return {**change, "gradient": difference}
 
     @step
-    def show_variate(self, party: Party, message: Message, shared: Shared) -> Message:
-        """Show the experimenter what this client keeps."""
-        return swap_kept(party, message, KEPT, "control variate")
-
-    @step
     def take_back_variate(self, party: Party, message: Message, shared: Shared) -> Message:
-        """Take back c_i⁺ of a round, or of a later one: no total holds it; experiments may give it first."""
-        if OWN in message:
-            swap_kept(party, message, KEPT, "control variate")
+        """Take back c_i⁺ of a round, or of a later one: no total holds it."""
         if party.state.get(ROUND, -1) >= (number := read_integer(message, "round")):
             party.state.update({OWN: party.state[BEFORE], ROUND: number - 1})
         return Message()
-
-    def carry_over(self, party: Party, earlier: Party) -> None:
-        super().carry_over(party, earlier)
-        party.state.update({name: earlier.state[name] for name in KEPT if name in earlier.state})
 
     # -- whoever opens the total -------------------------------------------------------------------
 

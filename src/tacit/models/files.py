@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +18,22 @@ KINDS = (OneLayer, Ensemble, Neural, BoostedTrees, Estimator, Generator)
 FORMATS: dict[str, type[Predictor]] = {kind.FORMAT: kind for kind in KINDS}
 
 
-def load_model(path: Path | str) -> Predictor:
-    """Read a model that a run wrote, or its own ``save``, whatever its method."""
+def load_model(path: Path | str, *known: Any) -> Predictor:
+    """Read a model that a run wrote, or its own ``save``, whatever its method.
+
+    ``known`` is the factory of a network that no package brings.
+    """
     path = Path(path)
-    kind = read_any(path)[0].get("format", "")
-    if kind not in FORMATS:
+    words, tensors = read_any(path)
+    if (kind := words.get("format", "")) not in FORMATS:
         raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")
     try:
-        model = FORMATS[kind].load(path)
+        model = FORMATS[kind].restore(words, tensors, *known)
         row = [(*column.categories, 0.0)[0] for column in model.schema.columns]
         with suppress(TacitError):
             model.outputs(np.array([row], dtype=object))
     except TacitError:
         raise
     except Exception as error:  # noqa: BLE001  # whatever crafted words and tensors make it raise
-        raise DataError(f"{path.name} is damaged: its parts do not fit together ({error!r})") from None
+        raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
     return model

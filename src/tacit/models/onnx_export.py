@@ -66,35 +66,40 @@ def to_onnx(model: Predictor) -> bytes:
     except ImportError:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
-    whole = _whole(onnx, graph, model)
+    if isinstance(model, BoostedTrees):
+        from tacit.models.xgboost_export import add_trees
+
+        add_trees(graph, model)
+    else:
+        outputs, classifies = _outputs(onnx, graph, model), model.schema.task == "classification"
+        graph.node("Identity", outputs, output="probabilities" if classifies else "targets")
+    whole = _assembled(onnx, graph, model.schema)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
     return raw
 
 
-def _whole(onnx: Any, graph: Graph, model: Predictor) -> Any:
-    if isinstance(model, BoostedTrees):
-        from tacit.models.xgboost_export import add_trees
-
-        add_trees(graph, model)
-        return _assembled(onnx, graph, model)
-    X = _prepared(graph, model)
-    if isinstance(model, Neural) and isinstance(network := model.network, MLP):
-        outputs = _perceptron(graph, model, network, X)
-    elif isinstance(model, Neural | Estimator):
-        graph.node("Cast", X, output="tacit/features", to=onnx.TensorProto.FLOAT)
-        return _with_foreign(onnx, _assembled(onnx, graph, model, "tacit/features"), model)
+def _outputs(onnx: Any, graph: Graph, model: Predictor) -> str:
+    """Add nodes from raw rows to probabilities or targets."""
+    X, classifies = _prepared(graph, model), model.schema.task == "classification"
+    if isinstance(model, Neural):
+        network = model.network
+        if isinstance(network, MLP):
+            outputs = _perceptron(graph, model, network, X)
+        else:
+            module = convert_module(onnx, model)
+            outputs = _inserted(onnx, graph, module, X, module.graph.output[0].name)
+        if TARGET_SPREAD in model.arrays:
+            outputs = graph.node("Mul", outputs, model.arrays[TARGET_SPREAD][None])
+            outputs = graph.node("Add", outputs, model.arrays[TARGET_CENTRE][None])
+        return graph.node("Softmax", outputs, axis=1) if classifies else outputs
+    if isinstance(model, Estimator):
+        outputs = _estimator(onnx, graph, model, X)
     elif isinstance(model, OneLayer | Ensemble):
         outputs = _evidence(graph, model, X)
     else:
         raise ConfigError(f"a {type(model).__name__} has no ONNX form: export it as safetensors")
-    if model.schema.task == "regression":
-        graph.node("Identity", _rescaled(graph, model, outputs), output="targets")
-    elif isinstance(model, Neural):
-        graph.node("Softmax", outputs, output="probabilities", axis=1)
-    else:
-        graph.node("Identity", _shares(graph, outputs), output="probabilities")
-    return _assembled(onnx, graph, model)
+    return _shares(graph, outputs) if classifies else outputs
 
 
 def _prepared(graph: Graph, model: Predictor) -> str:
@@ -180,24 +185,11 @@ def _perceptron(graph: Graph, model: Neural, network: MLP, X: str) -> str:
     return X
 
 
-def _rescaled(graph: Graph, model: Predictor, outputs: str) -> str:
-    if isinstance(model, Estimator) and model.schema.task == "regression":
-        scale = model.estimator.transformer_
-        outputs = graph.node("Add", graph.node("Mul", outputs, scale.scale_[None]), scale.mean_[None])
-    if isinstance(model, Neural) and TARGET_SPREAD in model.arrays:
-        outputs = graph.node("Mul", outputs, model.arrays[TARGET_SPREAD][None])
-        outputs = graph.node("Add", outputs, model.arrays[TARGET_CENTRE][None])
-    return outputs
-
-
-def _assembled(onnx: Any, graph: Graph, model: Predictor, features: str = "") -> Any:
-    helper, types, schema = onnx.helper, onnx.TensorProto, model.schema
+def _assembled(onnx: Any, graph: Graph, schema: Schema) -> Any:
+    helper, types = onnx.helper, onnx.TensorProto
     kinds = {"number": types.DOUBLE, "category": types.STRING}
     rows = [helper.make_tensor_value_info(own.name, kinds[own.kind], ["n", 1]) for own in schema.columns]
-    if features:
-        outputs = [helper.make_tensor_value_info(features, types.FLOAT, ["n", schema.features])]
-    else:
-        outputs = _given_out(onnx, graph, schema)
+    outputs = _given_out(onnx, graph, schema)
     made = helper.make_graph(graph.nodes, "tacit", rows, outputs, graph.constants)
     opsets = [helper.make_opsetid(*pair) for pair in graph.opsets.items()]
     whole = helper.make_model(made, producer_name="tacit", opset_imports=opsets, ir_version=IR)
@@ -223,28 +215,24 @@ def _given_out(onnx: Any, graph: Graph, schema: Schema) -> list[Any]:
     ]
 
 
-def _with_foreign(onnx: Any, prepared: Any, model: Neural | Estimator) -> Any:
-    graph, schema = Graph(onnx, model.schema), model.schema
-    theirs, found = convert_module(onnx, model) if isinstance(model, Neural) else convert_estimator(model)
-    theirs.ir_version = IR
-    whole = onnx.compose.merge_models(
-        onnx.compose.add_prefix(prepared, "prepare/", rename_inputs=False, rename_outputs=False),
-        onnx.compose.add_prefix(theirs, "network/"),
-        io_map=[("tacit/features", f"network/{theirs.graph.input[0].name}")],
-    )
-    outputs = f"network/{found}"
+def _estimator(onnx: Any, graph: Graph, model: Estimator, X: str) -> str:
+    theirs, found = convert_estimator(model)
+    outputs, classes = _inserted(onnx, graph, theirs, X, found), np.arange(model.schema.outputs)
     if found == LABELS:
         column = graph.node("Unsqueeze", outputs, np.array([1]))
-        outputs = graph.node("Equal", column, np.arange(schema.outputs))
-    outputs = _rescaled(graph, model, graph.node("Cast", outputs, to=DOUBLE))
-    if found == PROBABILITIES and isinstance(model, Estimator):  # of the classes that it has seen
-        seen = model.estimator.classes_[:, None] == np.arange(schema.outputs)
-        outputs = graph.node("MatMul", outputs, seen.astype(np.float64))
-    if found in (LABELS, PROBABILITIES):
-        outputs = _shares(graph, outputs)
-    graph.node("Identity", outputs, output="targets" if schema.task == "regression" else "probabilities")
-    whole.graph.ClearField("output")
-    whole.graph.output.extend(_given_out(onnx, graph, schema))
-    whole.graph.node.extend(graph.nodes)
-    whole.graph.initializer.extend(graph.constants)
-    return whole
+        return graph.node("Cast", graph.node("Equal", column, classes.astype(np.float64)), to=DOUBLE)
+    if found == PROBABILITIES:  # of the classes that it has seen
+        seen = model.estimator.classes_[:, None] == classes
+        return graph.node("MatMul", outputs, seen.astype(np.float64))
+    scale = model.estimator.transformer_
+    return graph.node("Add", graph.node("Mul", outputs, scale.scale_[None]), scale.mean_[None])
+
+
+def _inserted(onnx: Any, graph: Graph, theirs: Any, X: str, found: str) -> str:
+    """Add the nodes of a model that takes 32-bit numbers, and return one of its outputs as 64-bit ones."""
+    theirs = onnx.compose.add_prefix(theirs, "network/")
+    graph.node("Cast", X, output=theirs.graph.input[0].name, to=onnx.TensorProto.FLOAT)
+    graph.nodes += theirs.graph.node
+    graph.constants += theirs.graph.initializer
+    graph.opsets |= {one.domain: one.version for one in theirs.opset_import if one.domain}
+    return graph.node("Cast", f"network/{found}", to=DOUBLE)

@@ -14,29 +14,24 @@ OPSET = 19  # the first that compares strings
 LABELS, PROBABILITIES, TARGETS = "label", "probabilities", "variable"  # as skl2onnx names what it gives out
 
 
-def convert_module(onnx: Any, model: Neural) -> tuple[Any, str]:
-    """Return torch's graph of a module, of a classifier with a softmax behind it, and its output's name."""
+def convert_module(onnx: Any, model: Neural) -> Any:
+    """Return torch's graph of a module."""
     from tacit.models.torch_network import TorchNetwork, torch_library
 
-    network, regression = model.network, model.schema.task == "regression"
+    network = model.network
     assert isinstance(network, TorchNetwork)
     torch = torch_library()
-    module = network.load(network.flat(model.arrays)).eval()
-    example = torch.zeros((2, model.schema.features), dtype=torch.float32)
-    rows = {0: torch.export.Dim("n")}
     program = torch.onnx.export(
-        module if regression else torch.nn.Sequential(module, torch.nn.Softmax(1)).eval(),
-        (example,),
-        input_names=["module_features"],
-        output_names=["module_outputs"],
-        dynamic_shapes=({**rows},),
+        network.load(network.flat(model.arrays)).eval(),
+        (torch.zeros((2, model.schema.features), dtype=torch.float32),),
+        dynamic_shapes=({0: torch.export.Dim("n")},),
         opset_version=OPSET,
         dynamo=True,
         verbose=False,
     )
     stream = io.BytesIO()
     program.save(stream)
-    return onnx.load_from_string(stream.getvalue()), "module_outputs"
+    return onnx.load_from_string(stream.getvalue())
 
 
 def convert_estimator(model: Estimator) -> tuple[Any, str]:

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from tacit.core.display import Shown
 from tacit.core.errors import ConfigError, DataError, nearest
-from tacit.data.frames import to_arrow
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -108,6 +109,8 @@ class Predictor(Shown):
 
         Columns that the model does not know, such as identifiers, stand before it as they are.
         """
+        from tacit.data.arrow import to_arrow
+
         data = to_arrow(rows, "rows")
         known = {column.name for column in self.schema.columns}
         found = data.drop_columns([name for name in data.column_names if name in known])
@@ -131,8 +134,6 @@ class Predictor(Shown):
 
     def to_bytes(self, kind: str) -> bytes:
         """Return the model as a file of one of the kinds in ``EXPORTS``."""
-        from safetensors.numpy import save
-
         from tacit.models.onnx_export import to_onnx
         from tacit.models.xgboost_export import to_xgboost
 
@@ -152,18 +153,12 @@ class Predictor(Shown):
         return place
 
     @classmethod
-    def load(cls, path: Path, *known: Any) -> Self:
-        """Read what :meth:`save` wrote; some kinds of models need to know more."""
-        words, tensors = read_any(path)
-        if (kind := words.get("format")) != cls.FORMAT:
-            raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {cls.FORMAT}")
-        try:
-            inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
-            inputs.check_shapes()
-            own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
-            return cls._restore(words, own, inputs, *known)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise DataError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], *known: Any) -> Self:
+        """Make a model of the content of a file of this kind; some kinds need to know more."""
+        inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
+        inputs.check_shapes()
+        own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
+        return cls._restore(words, own, inputs, *known)
 
     @classmethod
     def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
@@ -214,8 +209,6 @@ def shares(found: Matrix) -> Matrix:
 
 def read_any(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Read the words and tensors of a model file."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="numpy") as file:
             described = (file.metadata() or {}).get("tacit", "{}")

@@ -168,15 +168,14 @@ def add_trees(graph: Graph, model: BoostedTrees) -> None:
 
 
 def _features(graph: Graph, model: BoostedTrees) -> tuple[str, NDArray[np.int64]]:
-    known, columns, first = model.inputs.recoding, model.schema.columns, 0
+    known, columns = model.inputs.recoding, model.schema.columns
     pieces, more = list[str](), list[str]()
     splits = np.full(len(model.arrays["feature"]), -1)
-    for index, column in enumerate(columns):
+    for index, (column, place) in enumerate(zip(columns, model.schema.places, strict=True)):
         if column.kind == "number":
             pieces.append(column.name)
-            first += 1
             continue
-        own = known.features[first : first + len(column.categories)]
+        own = known.features[place]
         at = np.flatnonzero((model.arrays["feature"] == index) & (model.arrays["category_row"] >= 0))
         encoded = one_hot(graph, column, known.unseen[index], known.gaps[index])
         found = graph.node("MatMul", encoded, (own != ABSENT).astype(np.float64)[:, None])
@@ -184,12 +183,11 @@ def _features(graph: Graph, model: BoostedTrees) -> tuple[str, NDArray[np.int64]
         if len(at):
             splits[at] = len(columns) + (splits >= 0).sum() + np.arange(len(at))
             sets = model.arrays["categories"][model.arrays["category_row"][at]]
-            sets = sets[:, np.where(own == ABSENT, 0, own - first)]
+            sets = sets[:, np.where(own == ABSENT, 0, own - place.start)]
             right = graph.node("MatMul", encoded, sets.T.astype(np.float64))
             more.append(
                 graph.node("Where", graph.node("Cast", found, to=BOOLEAN), right, np.array([[np.nan]]))
             )
-        first += len(own)
     return graph.node("Cast", graph.node("Concat", *pieces, *more, axis=1), to=FLOAT), splits
 
 

@@ -16,6 +16,7 @@ from tacit.models.network import Network, Targets, Vector
 from tacit.models.neural import PREFIX
 
 DELTA = "delta/"  # prefix of the arrays of a change, in contributions and totals
+MOST_GRADIENT = 10.0  # largest value of a gradient: a client whose own is larger scales it down as a whole
 ABSURD = 1e3  # times the limit: such a change is no learning, and is refused
 
 
@@ -130,33 +131,17 @@ class Change(SettingsGroup):
         return f"exceeds its bound of {limit:g}" if np.abs(piece).max(initial=0.0) > limit else None
 
 
-@dataclass(frozen=True)
-class Gradients(SettingsGroup):
-    """How a gradient travels beside changes: one vector with a bound, always protected.
+def gradient_field(network: Network) -> Field:
+    """Return the field of a contribution that carries a gradient beside a change; it is always protected."""
+    return Field("gradient", (network.trained,), bound=MOST_GRADIENT)
 
-    Parameters
-    ----------
-    limit : float
-        Largest value of a gradient; a client whose own is larger scales it down as a whole.
-    """
 
-    prefix: ClassVar[str] = "gradient_"
-
-    limit: float = 10.0
-
-    def rules(self) -> Iterable[Rule]:
-        return (("limit", 0 < self.limit < inf, "give the largest value of a gradient, above 0"),)
-
-    def fields(self, network: Network) -> list[Field]:
-        """Return the field of a contribution that carries a gradient."""
-        return [Field("gradient", (network.trained,), bound=self.limit)]
-
-    def confine(self, gradient: Vector, party: Party) -> Vector:
-        """Return a gradient within the limit; what is no number stays so, and is refused when packed."""
-        if (largest := float(np.abs(gradient).max())) > self.limit:
-            gradient = gradient * (self.limit / largest * (1 - 1e-15))
-            party.note(f"a gradient exceeded the limit of {self.limit:g} and was scaled down", "warning")
-        return gradient
+def confine_gradient(gradient: Vector, party: Party) -> Vector:
+    """Return a gradient within its bound; what is no number stays so, and is refused when packed."""
+    if (largest := float(np.abs(gradient).max())) > MOST_GRADIENT:
+        gradient = gradient * (MOST_GRADIENT / largest * (1 - 1e-15))
+        party.note(f"a gradient exceeded the limit of {MOST_GRADIENT:g} and was scaled down", "warning")
+    return gradient
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import OpeningError
-from tacit.core.fields import add_prefix, strip_prefix
+from tacit.core.fields import strip_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.method import Method
@@ -77,11 +77,6 @@ class Architecture(SettingsGroup):
     def build(self, schema: Schema) -> Network:
         """Return the network for a schema, made once per process."""
         return network_of(features=schema.features, outputs=schema.outputs, **super().config())
-
-    def start_weights(self, schema: Schema, rng: np.random.Generator) -> dict[str, Any]:
-        """Return the first weights, as shared values."""
-        network = self.build(schema)
-        return add_prefix(PREFIX, network.named(network.initial(rng)))
 
     def flatten_weights(self, party: Party, shared: Shared) -> Vector:
         """Return the shared weights as one vector; clients of one process and wave share it."""

@@ -215,7 +215,7 @@ def has_sums_left(coordinator: Coordinator, round_sums: int) -> bool:
 def read_kept(coordinator: Coordinator, show: Callable[..., Any], names: Sequence[str]) -> dict[str, Any]:
     """Return what clients show of these names, to be written down with a round; nothing if sites keep it."""
     transport = coordinator.link.transport
-    if transport.engine.persistent or coordinator.keep is None:
+    if not names or transport.engine.persistent or coordinator.keep is None:
         return {}
     with transport.unrecorded():  # the experimenter's reading is no traffic of the federation
         wave = transport.wave(f"method.{show.__name__}", coordinator.parties, {}, failures={})
@@ -224,16 +224,19 @@ def read_kept(coordinator: Coordinator, show: Callable[..., Any], names: Sequenc
     return {**found, "names": "\n".join(one.party for one in replies).encode()}
 
 
-def find_kept(coordinator: Coordinator, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what was written down of each client before a run was stopped, to give it back."""
+def give_back(coordinator: Coordinator, swap: Callable[..., Any], names: Sequence[str]) -> None:
+    """Give clients back what was written down of them before a run was stopped."""
     columns = [coordinator.progress.get(name, ()) for name in names]
     clients = coordinator.progress.get("names", b"").decode().split("\n")
-    return {one: dict(zip(names, row, strict=True)) for one, *row in zip(clients, *columns, strict=False)}
+    known = {one: dict(zip(names, row, strict=True)) for one, *row in zip(clients, *columns, strict=False)}
+    if jobs := {name: known[name] for name in coordinator.parties if name in known}:
+        list(coordinator.ask(swap, jobs=jobs, failures={}))
 
 
-def swap_kept(party: Party, message: Message, names: Sequence[str], what: str) -> Message:
+def swap_kept(party: Party, message: Message, names: Sequence[str]) -> Message:
     """Take back what the experimenter gives of what this client keeps, and show what it has."""
     if not manifest_of(party).experiment:
-        raise ConfigError(f"{party.id} keeps its {what} at its site: only experiments show or set it")
+        kept = ", ".join(names)
+        raise ConfigError(f"{party.id} keeps {kept} at its site: only experiments show or set it")
     party.state.update({name: message[name] for name in names if name in message})
     return Message({name: party.state[name] for name in names if name in party.state})

@@ -112,14 +112,6 @@ class Units:
         """Return m = XᵀFF d̄ in these units."""
         return np.asarray(m / (self.lengths[:, None] * (self.slope * self.target_unit)))
 
-    def scale_penalty(self, lam: float) -> Matrix:
-        """Return λ of eq. 2 in these units, for each place on the diagonal of the Gram matrix."""
-        return lam / (self.slope * self.lengths) ** 2
-
-    def restore_weights(self, v: Matrix) -> Matrix:
-        """Return the weights from the solution in these units."""
-        return np.asarray(v * (self.target_unit / self.slope) / self.lengths[:, None])
-
     def first(self, size: int) -> Units:
         """Return the units of the first columns."""
         return replace(self, lengths=self.lengths[:size])

@@ -126,7 +126,11 @@ class NoisySums:
             inverse = np.divide(1.0, raised, out=np.zeros(features), where=raised > 0)
             w = vectors @ (inverse * (vectors.T @ m))
             weights.append(np.append(counts @ target / rows - mean @ w, w / self.row_norm))
-        return {"weights": _restore_targets(np.stack(weights, axis=1), shared)}
+        found: Matrix = np.stack(weights, axis=1)
+        if "target_centre" in shared:
+            found *= shared["target_spread"]
+            found[0] += shared["target_centre"]
+        return {"weights": found}
 
     def _coefficients(self, schema: Schema) -> tuple[Matrix, Matrix]:
         """Return for each output how groups' sums add up to those weighted by f'² (≤ 1) and by f'² d̄."""
@@ -159,14 +163,6 @@ def _least_rows(square: Matrix, noise: float) -> float:
 
 def _target_scale(schema: Schema) -> float:
     return float(np.sqrt(1 + schema.outputs * LARGEST_TARGET**2))
-
-
-def _restore_targets(weights: Matrix, shared: Shared) -> Matrix:
-    if "target_centre" not in shared:
-        return weights
-    restored: Matrix = weights * shared["target_spread"]
-    restored[0] += shared["target_centre"]
-    return restored
 
 
 def _stretch(size: int) -> Matrix:

@@ -10,7 +10,7 @@ is a function of the sums alone. So it takes the best, without another round; or
 learnt without the first fold, and lets the clients count how often each is right on theirs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -18,14 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.core.errors import DataError
-from tacit.core.layout import Field, Layout
 from tacit.core.method import CLASS_WEIGHTS
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.schema import Schema
 from tacit.methods.heonn.exchange import Units
 from tacit.models.leastsquares import Matrix, solve_gram, symmetric
-from tacit.models.onelayer import OneLayer
 
 PENALTIES = tuple(10.0**power for power in range(-5, 2))  # tried with a random layer
 MIN_SPREAD = 1e-12  # of a target, over its energy: the sums cannot tell smaller ones from rounding
@@ -69,27 +66,6 @@ class Selection:
         order = (rng.permutation(party.data.rows) + int(rng.integers(self.folds))) % self.folds
         return [np.flatnonzero(order == fold) for fold in range(self.folds)]
 
-    def trial_layout(self, schema: Schema) -> Layout:
-        """Return the layout of a score for each finalist: one number, or one for each target."""
-        targets = (schema.outputs,) if schema.task == "regression" else ()
-        return Layout(Field("right", (self.finalists, *targets)))
-
-    def score_finalists(
-        self, party: Party, shared: Shared, build: Callable[[Shared, Matrix, Any], OneLayer]
-    ) -> Matrix:
-        """Return how often each finalist is right on a client's first fold, or minus its squared errors."""
-        table = party.data.take(self.split_rows(party)[0])
-        right = np.zeros(self.trial_layout(shared.schema).fields[0].shape or ())
-        for index, (chosen, weights) in enumerate(zip(shared["finalists"], shared["tried"], strict=True)):
-            model = build(shared, weights[: int(chosen[1]) + 1], chosen)
-            counts = model.counts(table) if table.rows else {}
-            if "confusion" in counts:
-                hits = np.diag(counts["confusion"])
-                right[index] = (hits * shared.get(CLASS_WEIGHTS, 1.0)).sum()
-            elif counts:
-                right[index] = -counts["squared"]
-        return right
-
     # -- where totals open -------------------------------------------------------------------------
 
     def select(self, total: Total, units: Units) -> dict[str, Any]:
@@ -111,10 +87,9 @@ class Selection:
         }
 
     def choose_finalist(self, right: Matrix, shared: Shared) -> dict[str, Any]:
-        """Return the finalist that was right most often, or whose errors of all targets are least."""
+        """Return the finalist that was right most often."""
         right = right[: len(shared["finalists"])]
-        whole = right.ndim == 1 and CLASS_WEIGHTS not in shared  # then they are counts
-        scores = np.rint(right) if whole else right if right.ndim == 1 else -_relative_errors(-right)
+        scores = right if CLASS_WEIGHTS in shared else np.rint(right)  # else they are counts
         best = int(np.argmax(scores))  # of equals the one that cross-validation preferred
         chosen = shared["finalists"][best]
         scale, width = int(chosen[0]), int(chosen[1])
@@ -203,10 +178,10 @@ def solve_sums(gram: Matrix, m: Matrix, units: Units, candidate: Candidate, erro
     """Return the weights for a candidate's width and penalty; one Gram matrix, or one for each output."""
     size, full = candidate.width + 1, len(units.lengths)
     part = units.first(size)
-    penalty = part.scale_penalty(candidate.lam)
+    penalty = candidate.lam / (part.slope * part.lengths) ** 2  # λ of eq. 2 in these units
     pairs = zip(gram, np.split(m[:size], len(gram), axis=1), strict=True)
     each = [solve_gram(symmetric(G, full)[:size, :size], own, penalty, error) for G, own in pairs]
-    return part.restore_weights(np.concatenate(each, axis=1))
+    return np.concatenate(each, axis=1) * (part.target_unit / part.slope) / part.lengths[:, None]
 
 
 def _add_folds(total: Mapping[str, Any], folds: slice, candidate: Candidate) -> tuple[Matrix, Matrix]:
@@ -216,9 +191,3 @@ def _add_folds(total: Mapping[str, Any], folds: slice, candidate: Candidate) -> 
 
 def _pad_rows(weights: Sequence[Matrix], rows: int) -> Matrix:
     return np.stack([np.pad(one, ((0, rows - len(one)), (0, 0))) for one in weights])
-
-
-def _relative_errors(errors: Matrix) -> Matrix:
-    """Return each finalist's errors over the least, target by target, added: units make no difference."""
-    least = np.maximum(errors.min(axis=0), 1e-12 * errors.max(axis=0))
-    return np.asarray((errors / np.where(least > 0, least, 1.0)).sum(axis=1))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from tacit.core.errors import ConfigError
 from tacit.core.protection import Protection
 from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
@@ -61,6 +62,14 @@ class Settings(Method):
             ("row_norm", 0 < self.row_norm < inf, "the longest norm of a row is a number above 0"),
         )
         check_rules(self, rules)
+
+    def check(self, schema: Schema) -> None:
+        super().check(schema)
+        if self.finalists and schema.task == "regression":
+            raise ConfigError(
+                f"finalists is {self.finalists}: they are compared by accuracy, which no regression has: "
+                "give 0, and cross-validation chooses by squared errors"
+            )
 
     @property
     def exchange(self) -> Exchange:
