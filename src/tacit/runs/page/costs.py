@@ -13,10 +13,6 @@ from tacit.runs.page.markup import part
 from tacit.runs.page.units import count, decimal, energy_text, significant, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
-SKEWED = (
-    "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 if even), "
-    "and the smaller is the entropy (0 for a single class)."
-)
 WAVES_SHOWN = 24
 HEADS = ("wave", "step", "asked", "failed", "up", "down", "CPU clients", "CPU coordinator", "wall clock")
 
@@ -30,7 +26,6 @@ def draw_division(result: Mapping[str, Any]) -> dict[str, Any]:
         drawings.append((figures.division(counts, labels), _division_caption(counts)))
     return {
         "drawings": drawings,
-        "skewed": SKEWED if skew else "",
         "sites": [[name, count(n)] for name, n in part(result, "sites").items()],
         "spreads": [_distribution(np.array(skew[key]), name, decimal) for key, name in SKEW.items() if skew],
     }
@@ -109,12 +104,10 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def read_traffic(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what travelled."""
     if not (ledger := part(result, "ledger")):
-        return {"cards": [], "drawings": []}
-    drawings = []
-    if waves := ledger["waves"]:
-        svg = figures.wave_traffic(*([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
-        drawings.append((svg, "Bytes as encoded, over all clients, added up over the waves."))
-    return {"cards": list(traffic_facts(result)), "drawings": drawings}
+        return {"cards": [], "drawing": ""}
+    ways = ([wave[key] for wave in ledger["waves"]] for key in ("bytes_up", "bytes_down"))
+    drawing = figures.wave_traffic(*ways) if ledger["waves"] else ""
+    return {"cards": list(traffic_facts(result)), "drawing": drawing}
 
 
 def read_times(result: Mapping[str, Any]) -> dict[str, Any]:

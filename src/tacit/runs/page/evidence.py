@@ -78,11 +78,11 @@ def curve(
     return lines(series, f"Scores by {label}", label, width=HALF, levels=levels) if series else ""
 
 
-def draw_sites(result: Mapping[str, Any]) -> dict[str, Any]:
+def draw_sites(result: Mapping[str, Any]) -> Drawings:
     """Draw how the scores of single sites spread; whose they are is not known."""
     found = part(result, "scores", HOLDOUTS, "sites")
     if not found:
-        return {"drawings": [], "unnamed": ""}
+        return []
     counts = np.array(found["counts"], dtype=int)
     name = "R²" if result.get("accuracy") is None else "accuracy"
     lows = np.repeat(np.arange(len(counts)) / len(counts), counts)
@@ -92,8 +92,7 @@ def draw_sites(result: Mapping[str, Any]) -> dict[str, Any]:
     words = f" {count(left)} with fewer than 10 rows kept aside are not counted." if left > 0 else ""
     svg = histogram(lows, f"{name} on a site's own rows", lambda value: f"{value:.2f}", width=HALF)
     caption = f"Sites by {name} on rows that each keeps aside: {told}.{words}"
-    unnamed = "From one protected sum of counts: which site is which is known only of sites that say so."
-    return {"drawings": [(svg, caption)], "unnamed": unnamed}
+    return [(svg, caption)]
 
 
 def list_features(result: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
@@ -119,11 +118,11 @@ def draw_trees(result: Mapping[str, Any]) -> Drawings:
     return [(tree(one), f"Tree {place} {of}: {how}.") for place, one in enumerate(trees, 1)]
 
 
-def draw_residuals(result: Mapping[str, Any]) -> Drawings:
+def draw_residuals(result: Mapping[str, Any]) -> tuple[str, ...]:
     """Draw predicted against true targets, and how errors are spread."""
     found = part(result, "residuals")
     if not found:
-        return []
+        return ()
     edges, counts = found["edges"], np.array(found["counts"])
     with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
         axes, ends = drawing.axes("true", "predicted"), (edges[0], edges[-1])
@@ -133,5 +132,4 @@ def draw_residuals(result: Mapping[str, Any]) -> Drawings:
     with sheet(HALF, 2.6, "Errors") as spread:
         axes = spread.axes("predicted less true", "rows")
         axes.stairs(found["error_counts"], found["error_edges"], fill=True, color=FEDERATED, alpha=0.75)
-    first = "Predicted against true targets: on the line, a prediction is right."
-    return [(drawing.svg, first), (spread.svg, "How errors are spread.")]
+    return drawing.svg, spread.svg

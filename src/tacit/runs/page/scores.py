@@ -25,14 +25,6 @@ WAYS["baseline"] = "always the same answer"
 BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
 BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
-NO_INTERVALS = (
-    "Areas and losses have no intervals: a bootstrap needs the probabilities of single rows, which stay at "
-    "the clients that keep them aside. Those over several seeds are found with --repeats."
-)
-COMPARED = (
-    'Scores on the hold-out; further right is better. "Clients alone" is the mean over the models that each '
-    "client trained on its own rows only."
-)
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
 
@@ -81,8 +73,8 @@ def read_scores(result: Mapping[str, Any]) -> dict[str, Any]:
     compared, intervals = len(ways) > 1, part(result, "intervals")
     return {
         "cards": cards,
-        "lacking": NO_INTERVALS if intervals and "auc" in ours and "auc" not in intervals else "",
-        "drawings": [(figures.comparison(rows), COMPARED)] if compared and rows else [],
+        "lacking": intervals and "auc" in ours and "auc" not in intervals,
+        "comparison": figures.comparison(rows) if compared and rows else "",
         "heads": ["", *(WAYS[way] for way in ways)],
         "rows": values if compared else [],
     }
