@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from tacit.checkout import folders_of
 from tacit.runs.folder import RunFolder
-from tacit.runs.page.markup import pieces
 from tacit.runs.page.units import escape
-from tacit.runs.report import fill
+from tacit.runs.report import fill, pieces
 
 BOOK = "reproduction.json"
 STATES = ("done", "differs", "not measured", "not repeated")

@@ -21,8 +21,7 @@ import tacit
 from tacit.checkout import folders_of, list_files, load_file
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.runs.folder import RunFolder
-from tacit.runs.page.markup import pieces
-from tacit.runs.report import fill
+from tacit.runs.report import fill, pieces
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 

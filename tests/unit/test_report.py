@@ -18,10 +18,9 @@ from tacit.runs.page import units
 from tacit.runs.page.context import promise_lines
 from tacit.runs.page.evidence import draw_rounds
 from tacit.runs.page.figures import columns_of
-from tacit.runs.page.markup import part, pieces
 from tacit.runs.page.scores import difference, write
-from tacit.runs.page.units import energy_text, escape, size_text, time_text
-from tacit.runs.report import render
+from tacit.runs.page.units import energy_text, escape, part, size_text, time_text
+from tacit.runs.report import pieces, render
 
 VOID = {"meta", "image", "use", "path", "rect", "br"}
 LABELS = ["no", "perhaps", "yes"]

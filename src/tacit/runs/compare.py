@@ -8,9 +8,8 @@ from tacit.core.errors import ConfigError
 from tacit.ledger.sentences import sentences
 from tacit.runs.folder import RunFolder
 from tacit.runs.page.context import flat_settings
-from tacit.runs.page.markup import part
 from tacit.runs.page.scores import OTHERS, SHARES, scores_of, write
-from tacit.runs.page.units import count, energy_text, size_text, time_text
+from tacit.runs.page.units import count, energy_text, part, size_text, time_text
 from tacit.runs.report import fill
 
 COSTS: dict[str, tuple[str, Callable[[float | None], str]]] = {

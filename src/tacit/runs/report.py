@@ -6,15 +6,19 @@ It reads the result in the run folder and nothing else, so that it can be made a
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 import tacit
 from tacit.core.display import Shown
 from tacit.core.errors import TacitError
+from tacit.core.text import visible
 from tacit.engines.assembly import assemble
 from tacit.runs.page import context, costs, evidence, scores
-from tacit.runs.page.markup import templates
 from tacit.runs.page.units import escape
 from tacit.training import Training
 
@@ -43,6 +47,24 @@ def render(result: Mapping[str, Any]) -> str:
     top = made["top"]
     words = {"over": "Tacit run report", "lead": top["lead"], "made": top["made"]}
     return fill("report.html", top["title"], version=result.get("version"), **words, **made)
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates; what they are given loses what turns the writing, and is escaped."""
+    return Environment(
+        loader=PackageLoader("tacit.runs", "page"),
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(str(value), keep="\n\t"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def pieces() -> Any:
+    """Return the pieces of pages as functions: ``table``, ``figure``, ``sentence`` and so on."""
+    return templates().get_template("pieces.html").module
 
 
 def fill(template: str, title: str, *, version: object = None, **parts: Any) -> str:

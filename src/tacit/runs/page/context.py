@@ -6,9 +6,8 @@ from typing import Any
 
 from tacit.ledger.sentences import exposes_one, sentences, step_words
 from tacit.models.scores import warn_of_balance
-from tacit.runs.page.markup import part
 from tacit.runs.page.scores import AGAINST, BEST, SAME, difference, scores_of, write
-from tacit.runs.page.units import count, size_text
+from tacit.runs.page.units import count, part, size_text
 
 SHOWN = 40
 FACTS = {word.capitalize(): word for word in ("method", "data", "clients", "partition")}

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
 from tacit.runs.page.drawing import THIRD, WHOLE
-from tacit.runs.page.markup import part
-from tacit.runs.page.units import count, decimal, energy_text, significant, size_text, time_text
+from tacit.runs.page.units import count, decimal, energy_text, part, significant, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
 WAVES_SHOWN = 24

@@ -8,8 +8,7 @@ import numpy as np
 from tacit.core.events import EPSILONS
 from tacit.runs.page.drawing import FEDERATED, HALF, LINE, LOCAL, POOLED, pixels, sheet
 from tacit.runs.page.figures import histogram, lines, tree
-from tacit.runs.page.markup import part
-from tacit.runs.page.units import count, decimal, number, significant
+from tacit.runs.page.units import count, decimal, number, part, significant
 
 STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
 CURVES = {

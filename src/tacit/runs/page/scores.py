@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from tacit.runs.page import figures
-from tacit.runs.page.markup import part
-from tacit.runs.page.units import MINUS, count, decimal, number, percent, significant
+from tacit.runs.page.units import MINUS, count, decimal, number, part, percent, significant
 
 SHARES = {"accuracy": "Accuracy", "f1": "Macro F1", "auc": "ROC-AUC", "r2": "R²", "pr_auc": "PR-AUC"}
 OTHERS = {
