@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from tacit.checkout import folders_of
 from tacit.runs.folder import RunFolder
-from tacit.runs.page import markup
 from tacit.runs.page.units import escape
-from tacit.runs.report import titled_page
+from tacit.runs.report import fill, pieces
 
 BOOK = "reproduction.json"
 STATES = ("done", "differs", "not measured", "not repeated")
@@ -66,13 +67,14 @@ def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
         if row.get("paper") is not None and row.get("ours") is not None
     ]
     links = "".join(f'<li><a href="{escape(name)}.html">{escape(name)}</a></li>' for name in tables)
-    beside = markup.table(("table", "row", "theirs", "ours", "difference"), compared, words=2)
+    beside = pieces().table(("table", "row", "theirs", "ours", "difference"), compared, words=2)
     sections = {
-        "Tables and figures": markup.table(heads, listed, words=6),
+        "Tables and figures": pieces().table(heads, listed, words=6),
         "Theirs beside ours": beside,
-        "All tables": f'<ul class="plain">{links}</ul>',
+        "All tables": Markup(f'<ul class="plain">{links}</ul>'),
     }
-    return titled_page("The papers, repeated", sections, lead=f"Tables and figures: {counted}.")
+    lead = f"Tables and figures: {counted}."
+    return fill("page.html", "The papers, repeated", sections=sections, lead=lead)
 
 
 def _difference(row: Mapping[str, Any]) -> tuple[str, str, str]:

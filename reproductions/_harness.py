@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 import tacit
 from tacit.checkout import folders_of, list_files, load_file
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.runs.folder import RunFolder
-from tacit.runs.page import markup
-from tacit.runs.report import titled_page
+from tacit.runs.report import fill, pieces
 
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
@@ -186,12 +186,13 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
     """
     columns = columns_of(table["rows"])
     settings = ", ".join(f"{key} {value}" for key, value in table.get("settings", {}).items())
-    measured = markup.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
-    drawn = "".join(markup.figure(svg, caption) for caption, svg in (figures or {}).items())
+    page = pieces()
+    measured = page.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
+    drawn = Markup().join(page.figure(Markup(svg), caption) for caption, svg in (figures or {}).items())
     how = f"{table['quantity']}; mean and standard deviation of {table['seeds']} seeds."
-    told = markup.sentence(how) + markup.sentence(f"Settings: {settings}.")
-    sections = {"Measured": told + drawn + measured, "Remarks": markup.sentence(table["remarks"])}
-    return titled_page(table["title"], sections, lead=f"{table['paper']}.")
+    told = page.sentence(how) + page.sentence(f"Settings: {settings}.")
+    sections = {"Measured": told + drawn + measured, "Remarks": page.sentence(table["remarks"])}
+    return fill("page.html", table["title"], sections=sections, lead=f"{table['paper']}.")
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

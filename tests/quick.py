@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from markupsafe import Markup
 
 from tacit.runs.page import drawing
 
@@ -46,4 +47,4 @@ class BlankSheet(drawing.Sheet):
         return self._texts[-1]
 
     def finish(self) -> None:
-        self.svg = f"<svg>{' '.join(map(drawing.escape, self._texts))}</svg>"
+        self.svg = Markup(f"<svg>{' '.join(map(drawing.escape, self._texts))}</svg>")

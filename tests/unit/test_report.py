@@ -16,12 +16,11 @@ from tacit.ledger.cost import CostLedger
 from tacit.protections.plain import Plain
 from tacit.runs.page import units
 from tacit.runs.page.context import promise_lines
-from tacit.runs.page.evidence import rounds_section
+from tacit.runs.page.evidence import draw_rounds
 from tacit.runs.page.figures import columns_of
-from tacit.runs.page.markup import part, section
 from tacit.runs.page.scores import difference, write
-from tacit.runs.page.units import energy_text, escape, size_text, time_text
-from tacit.runs.report import render
+from tacit.runs.page.units import energy_text, escape, part, size_text, time_text
+from tacit.runs.report import pieces, render
 
 VOID = {"meta", "image", "use", "path", "rect", "br"}
 LABELS = ["no", "perhaps", "yes"]
@@ -323,15 +322,16 @@ def test_scores_are_written_as_is_usual_and_compared_as_written() -> None:
 
 
 def test_rounds_are_drawn_where_there_are_several_with_scores() -> None:
-    assert rounds_section({"rounds": [{"round": 1, "accuracy": 0.5}]}) == ""
-    assert rounds_section({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]}) == ""
+    assert draw_rounds({"rounds": [{"round": 1, "accuracy": 0.5}]}) == []
+    assert draw_rounds({"rounds": [{"round": 1}, {"round": 2, "accuracy": 0.5}]}) == []
     scored = [{"round": i, "f1": i / 9, "accuracy": 0.5} for i in (1, 2)]
-    assert "macro F1" in rounds_section({"rounds": scored})
+    ((drawn, _),) = draw_rounds({"rounds": scored})
+    assert "macro F1" in drawn
 
 
 def test_small_parts_of_a_page() -> None:
     assert part({"scores": {"federated": None}}, "scores", "federated") == {}
-    assert section("Empty", "", "") == ""
+    assert pieces().section("Empty", caller=lambda: "").strip() == ""
     assert promise_lines(Plain().promises.as_dict())[0] == ("totals open at", "the coordinator")
 
 

@@ -1,18 +1,14 @@
 """The cost ledger: messages, bytes, CPU seconds and energy of a run, read from its events alone.
 
-Training time is what Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez measure in
-"FedHEONN: Federated and homomorphically encrypted learning method for one-layer neural networks": clients
-work side by side, so the federation waits for its slowest client, and then for the coordinator,
-
-    training_s = max over clients of (sum over waves of CPU) + CPU of the coordinator
-
-whereas energy is paid by everybody: ``wh = watts · (CPU of all clients + CPU of the coordinator) / 3600``.
-The definitions are spelt out in docs/ledger.md.
+Training time is that of Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, "FedHEONN:
+Federated and homomorphically encrypted learning method for one-layer neural networks": clients work side by
+side, so the federation waits for its slowest client, and then for the coordinator. docs/ledger.md has the
+formulas.
 """
 
 import math
 import sys
-from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,23 +42,14 @@ class _Wave:
     wall_s: float = 0.0
 
 
-class _Clients:
-    """Running totals of each party: four flat arrays, because 20,000 parties are ordinary."""
+@dataclass(slots=True)
+class _Counts:
+    """Running totals of a party."""
 
-    def __init__(self) -> None:
-        self.place: dict[str, int] = {}
-        self.messages, self.bytes_up, self.bytes_down = array("q"), array("q"), array("q")
-        self.cpu_s = array("d")
-
-    def add(self, reply: events.Replied, messages: int) -> None:
-        place = self.place.setdefault(reply.party, len(self.place))
-        if place == len(self.cpu_s):
-            for name in COUNTED:
-                getattr(self, name).append(0)
-        self.bytes_up[place] += reply.bytes_up
-        self.bytes_down[place] += reply.bytes_down
-        self.cpu_s[place] += reply.cpu_s
-        self.messages[place] += messages
+    messages: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    cpu_s: float = 0.0
 
 
 class CostLedger(Shown):
@@ -72,8 +59,8 @@ class CostLedger(Shown):
     """
 
     def __init__(self) -> None:
-        self._clients = _Clients()
-        self._services = _Clients()
+        self._clients: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._services: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._waves: dict[int, _Wave] = {}
         self._failures: list[dict[str, str]] = []
         self._asks = 0
@@ -125,7 +112,11 @@ class CostLedger(Shown):
     def _replied(self, reply: events.Replied) -> None:
         # A refusal travels back and is a message; silence (a timeout, a lost client) is none.
         answered = reply.failure is None or reply.bytes_up > 0
-        (self._services if reply.service else self._clients).add(reply, 1 + answered)
+        party = (self._services if reply.service else self._clients)[reply.party]
+        party.messages += 1 + answered
+        party.bytes_up += reply.bytes_up
+        party.bytes_down += reply.bytes_down
+        party.cpu_s += reply.cpu_s
         wave = self._wave(reply.wave)
         wave.bytes_up += reply.bytes_up
         wave.bytes_down += reply.bytes_down
@@ -143,28 +134,29 @@ class CostLedger(Shown):
         if not (math.isfinite(watts) and watts > 0):
             raise ConfigError(f"watts is {watts}: give a processor's nominal power, above 0, such as 65")
         clients, sent = self._clients, (self._asks, self._replies, self._relays)
-        slowest = max(clients.cpu_s, default=0.0)
-        everybody, services = math.fsum(clients.cpu_s), math.fsum(self._services.cpu_s)
+        of_each = {name: [getattr(client, name) for client in clients.values()] for name in COUNTED}
+        up, down, seconds = (of_each[name] for name in COUNTED[1:])
+        slowest, everybody = max(seconds, default=0.0), math.fsum(seconds)
+        services = math.fsum(service.cpu_s for service in self._services.values())
         coordinator = math.fsum(wave.cpu_coordinator_s for wave in self._waves.values())
         total = everybody + coordinator + services
         cpu = {"slowest_client": slowest, "clients": everybody, "coordinator": coordinator}
-        cpu["services"] = services
-        served = sum(self._services.bytes_up) + sum(self._services.bytes_down)
+        served = sum(service.bytes_up + service.bytes_down for service in self._services.values())
         client, row = self._spent.get("client"), self._spent.get("row")
         hidden = sum(size for kind, size in self._forms.items() if kind != "plain")
         return {
             "messages": sum(sent),
             "messages_by_route": dict(zip(ROUTES, sent, strict=True)),
-            "bytes_up": sum(clients.bytes_up),
-            "bytes_down": sum(clients.bytes_down),
-            "bytes_up_per_client": _mean_and_max(clients.bytes_up),
-            "bytes_down_per_client": _mean_and_max(clients.bytes_down),
+            "bytes_up": sum(up),
+            "bytes_down": sum(down),
+            "bytes_up_per_client": _mean_and_max(up),
+            "bytes_down_per_client": _mean_and_max(down),
             "relayed_bytes": self._relayed_bytes,
             "service_bytes": served,
             "bytes_by_form": dict(self._forms),
             # Keys, ciphertexts, masked values, shares and sealed messages, of all bytes.
-            "cryptography_share": hidden / max(sum(clients.bytes_up) + sum(clients.bytes_down) + served, 1),
-            "cpu_s": cpu,
+            "cryptography_share": hidden / max(sum(up) + sum(down) + served, 1),
+            "cpu_s": {**cpu, "services": services},
             "training_s": slowest + coordinator + services,
             "sum_cpu_s": total,
             "watts": float(watts),
@@ -172,10 +164,7 @@ class CostLedger(Shown):
             "privacy": {**client, "rows": row} if client and row else client or row,
             "failures": [dict(failure) for failure in self._failures],
             "waves": [asdict(wave) for wave in self._waves.values()],
-            "per_client": {
-                "party": list(clients.place),
-                **{name: getattr(clients, name).tolist() for name in COUNTED},
-            },
+            "per_client": {"party": list(clients), **of_each},
         }
 
 

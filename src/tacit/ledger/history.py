@@ -6,17 +6,8 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+from tacit.core import events
 from tacit.core.errors import UnavailableError
-from tacit.core.events import (
-    BudgetSpent,
-    Evaluated,
-    Event,
-    Replied,
-    RunEnded,
-    TotalOpened,
-    WaveEnded,
-    WaveStarted,
-)
 
 SCORES = ("accuracy", "balanced_accuracy", "f1", "auc", "loss", "r2", "rmse", "mae")
 EVERY = 0.2  # seconds between two changes: more would fill the notebook's connection
@@ -29,22 +20,22 @@ class History:
         self.lines: list[dict[str, Any]] = []
         self._cost = {"bytes_up": 0, "bytes_down": 0, "cpu_s": 0.0, "seconds": 0.0}
 
-    def __call__(self, number: int, event: Event) -> None:
+    def __call__(self, number: int, event: events.Event) -> None:
         match event:
-            case Replied():
+            case events.Replied():
                 self._cost["bytes_up"] += event.bytes_up
                 self._cost["bytes_down"] += event.bytes_down
                 self._cost["cpu_s"] += event.cpu_s
-            case WaveEnded():
+            case events.WaveEnded():
                 self._cost["cpu_s"] += event.cpu_s
                 self._cost["seconds"] += event.wall_s
-            case TotalOpened():
+            case events.TotalOpened():
                 opened = {"sum": event.contribution, "clients": event.contributors, "values": event.values}
                 self.lines.append({**opened, **self._cost})
                 self._cost = dict.fromkeys(self._cost, 0)
-            case BudgetSpent() if self.lines:
+            case events.BudgetSpent() if self.lines:
                 self.lines[-1][event.key] = event.epsilon
-            case Evaluated() if self.lines and event.model.startswith("round "):
+            case events.Evaluated() if self.lines and event.model.startswith("round "):
                 scores = {name: event.scores[name] for name in SCORES if event.scores.get(name) is not None}
                 self.lines[-1] |= {"round": int(event.model.split()[1]), **scores}
 
@@ -88,18 +79,18 @@ class NotebookBar:
         self._drawn = self._began = time.monotonic()
         self._asked, self._answered, self._sums, self._score = 0, 0, 0, ""
 
-    def __call__(self, number: int, event: Event) -> None:
+    def __call__(self, number: int, event: events.Event) -> None:
         match event:
-            case WaveStarted():
+            case events.WaveStarted():
                 self._asked, self._answered = event.parties, 0
-            case Replied():
+            case events.Replied():
                 self._answered += 1
-            case TotalOpened():
+            case events.TotalOpened():
                 self._sums += 1
-            case Evaluated():
+            case events.Evaluated():
                 known = [name for name in ("accuracy", "r2", "loss") if name in event.scores]
                 self._score = f", {known[0]} {event.scores[known[0]]:.3f}" if known else ""
-            case RunEnded():
+            case events.RunEnded():
                 self._draw("done" if event.error is None else "stopped")
                 return
         if time.monotonic() > self._drawn + EVERY:

@@ -8,10 +8,9 @@ from tacit.core.errors import ConfigError
 from tacit.ledger.sentences import sentences
 from tacit.runs.folder import RunFolder
 from tacit.runs.page.context import flat_settings
-from tacit.runs.page.markup import part, sentence, table
 from tacit.runs.page.scores import OTHERS, SHARES, scores_of, write
-from tacit.runs.page.units import count, energy_text, escape, size_text, time_text
-from tacit.runs.report import titled_page
+from tacit.runs.page.units import count, energy_text, part, size_text, time_text
+from tacit.runs.report import fill
 
 COSTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "bytes_up": ("bytes from clients", size_text),
@@ -74,11 +73,12 @@ def rows_of(found: Mapping[str, Any], part: str) -> Iterator[list[str]]:
 
 def compare_page(found: Mapping[str, Any]) -> str:
     """Write a comparison as a page."""
-    tables = {title: table(["", *found["runs"]], rows_of(found, part)) for part, title in PARTS.items()}
-    seen = "".join(
-        f"<h3>{escape(run)}</h3>{''.join(map(sentence, told))}"
-        for run, told in zip(found["runs"], found["exposure"], strict=True)
+    return fill(
+        "compare.html",
+        f"{len(found['runs'])} runs compared",
+        over="Tacit comparison",
+        lead=f"Warning: {found['warning']}" if found["warning"] else "",
+        heads=["", *found["runs"]],
+        tables={title: list(rows_of(found, part)) for part, title in PARTS.items()},
+        seen=zip(found["runs"], found["exposure"], strict=True),
     )
-    lead = f"Warning: {found['warning']}" if found["warning"] else ""
-    title, sections = f"{len(found['runs'])} runs compared", tables | {"Who saw what": seen}
-    return titled_page(title, sections, over="Tacit comparison", lead=lead)

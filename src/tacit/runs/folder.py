@@ -193,19 +193,11 @@ class EventFile:
         with writing(self._path):
             self._file = self._path.open("ab" if append else "wb")
             folder.guard(self._path)
-            if append:
-                self._file.truncate(self.length(folder))
+            if append:  # a process that was killed may have left half a line
+                self._file.truncate(self._path.read_bytes().rfind(b"\n") + 1)
         self._encode = msgspec.json.Encoder().encode
         self._started = time.perf_counter()
         self._flushed = 0.0
-
-    @staticmethod
-    def length(folder: RunFolder) -> int:
-        """Return the bytes of whole lines: a process that was killed may have left half a line."""
-        try:
-            return (folder.path / EVENTS).read_bytes().rfind(b"\n") + 1
-        except OSError:
-            return 0
 
     def __call__(self, number: int, event: Event) -> None:
         elapsed = time.perf_counter() - self._started

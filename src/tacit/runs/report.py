@@ -3,62 +3,75 @@
 It reads the result in the run folder and nothing else, so that it can be made again from any run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
-from string import Template
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 import tacit
 from tacit.core.display import Shown
 from tacit.core.errors import TacitError
+from tacit.core.text import visible
 from tacit.engines.assembly import assemble
-from tacit.runs.page import context, costs, evidence, markup, scores
+from tacit.runs.page import context, costs, evidence, scores
 from tacit.runs.page.units import escape
 from tacit.training import Training
 
-SECTIONS = (
-    scores.score_section,
-    evidence.site_section,
-    evidence.rounds_section,
-    scores.class_section,
-    evidence.curve_section,
-    evidence.residual_section,
-    evidence.feature_section,
-    evidence.tree_section,
-    costs.partition_section,
-    costs.traffic_section,
-    costs.time_section,
-    context.exposure_section,
-    context.notes_section,
-    context.settings_section,
-)
-UNITS = "Bytes are decimal (1 kB is 1,000 bytes); times are CPU time unless they say wall clock."
+PARTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {  # of the page, as its template names them
+    "top": context.read_top,
+    "notes": context.read_notes,
+    "scores": scores.read_scores,
+    "sites": evidence.draw_sites,
+    "rounds": evidence.draw_rounds,
+    "classes": scores.draw_classes,
+    "curves": evidence.draw_curves,
+    "residuals": evidence.draw_residuals,
+    "features": evidence.list_features,
+    "trees": evidence.draw_trees,
+    "division": costs.draw_division,
+    "traffic": costs.read_traffic,
+    "times": costs.read_times,
+    "exposure": context.read_exposure,
+    "settings": context.read_settings,
+}
 
 
 def render(result: Mapping[str, Any]) -> str:
     """Write the report of a run; whatever ``result`` lacks is left out, and all that it holds is escaped."""
-    made = [write(result) for write in SECTIONS]
-    return fill(context.headline(result)[0], context.header(result), made, result.get("version"))
+    made = {name: read(result) for name, read in PARTS.items()}
+    top = made["top"]
+    words = {"over": "Tacit run report", "lead": top["lead"], "made": top["made"]}
+    return fill("report.html", top["title"], version=result.get("version"), **words, **made)
 
 
-def fill(title: str, header: str, sections: Iterable[str], version: object = None) -> str:
-    """Put finished parts into the page; the title is text, the others are HTML."""
-    template = Template(files("tacit.runs.page").joinpath("template.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=escape(f"Tacit · {title}"),
-        header=header,
-        main="\n".join(part for part in sections if part),
-        footer=f"Made by Tacit {escape(version or tacit.__version__)}. {UNITS}",
+@cache
+def templates() -> Environment:
+    """Return the templates; what they are given loses what turns the writing, and is escaped."""
+    return Environment(
+        loader=PackageLoader("tacit.runs", "page"),
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(str(value), keep="\n\t"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
-def titled_page(title: str, sections: Mapping[str, str], *, over: str = "", lead: str = "") -> str:
-    """Write any other page: texts at its top, then sections by name, which are HTML."""
-    header = context.page_top(escape(over), escape(title), escape(lead))
-    return fill(title, header, [markup.section(*each) for each in sections.items()])
+def pieces() -> Any:
+    """Return the pieces of pages as functions: ``table``, ``figure``, ``sentence`` and so on."""
+    return templates().get_template("pieces.html").module
+
+
+def fill(template: str, title: str, *, version: object = None, **parts: Any) -> str:
+    """Write a page: ``over``, ``lead`` and ``made`` are texts at its top, the others are the template's."""
+    blank = {"over": "", "lead": "", "made": ""}
+    page = templates().get_template(template)
+    return page.render({**blank, "title": title, "version": version or tacit.__version__, **parts})
 
 
 @dataclass(frozen=True, repr=False)

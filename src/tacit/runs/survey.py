@@ -26,8 +26,8 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.runs.experiment import build_federation
 from tacit.runs.folder import RunFolder
-from tacit.runs.page.survey import COSTS, DRAWN, survey_sections
-from tacit.runs.report import titled_page
+from tacit.runs.page.survey import COSTS, DRAWN, read_survey
+from tacit.runs.report import fill
 from tacit.runs.settings import Settings, merged
 from tacit.training import Record
 
@@ -289,6 +289,6 @@ def survey(
     }
     write_tables(folder, rows)
     folder.write_json("survey.json", found)
-    title = f"{len(rows)} ways to learn from the same rows"
-    folder.write("survey.html", titled_page(title, survey_sections(found), over="Tacit survey").encode())
+    title, parts = f"{len(rows)} ways to learn from the same rows", read_survey(found)
+    folder.write("survey.html", fill("survey.html", title, over="Tacit survey", **parts).encode())
     return found

@@ -1,1 +1,1 @@
-"""What the report page is made of: units, drawings, sections and one template."""
+"""What the report page is made of: units, drawings, what its sections show, and templates."""

@@ -6,9 +6,8 @@ from typing import Any
 
 from tacit.ledger.sentences import exposes_one, sentences, step_words
 from tacit.models.scores import warn_of_balance
-from tacit.runs.page.markup import definitions, part, section, sentence, table
 from tacit.runs.page.scores import AGAINST, BEST, SAME, difference, scores_of, write
-from tacit.runs.page.units import count, escape, size_text
+from tacit.runs.page.units import count, part, size_text
 
 SHOWN = 40
 FACTS = {word.capitalize(): word for word in ("method", "data", "clients", "partition")}
@@ -51,40 +50,28 @@ def _comparison(result: Mapping[str, Any], name: str) -> str:
     return "; ".join(parts) + "." if parts else ""
 
 
-def header(result: Mapping[str, Any]) -> str:
-    """Set the top of the page: headline, facts and loud notes."""
-    claim, compared = headline(result)
-    before, mark, after = claim.rpartition(": ")
-    title = f"{escape(before)}{mark}<em>{escape(after)}</em>" if mark else escape(claim)
-    made = " · ".join(escape(result[key]) for key in ("run", "created") if result.get(key))
-    facts = {title: result.get(key) for title, key in FACTS.items()}
+def read_top(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headline, of which the last words are stressed, and the facts of a run."""
+    title, compared = headline(result)
+    before, _, after = title.rpartition(": ")
+    facts = {name: result.get(key) for name, key in FACTS.items()}
     facts["Clients"] = facts["Clients"] and count(facts["Clients"])
-    loud = _notes(result, "alerts", '<li role="note"><b>warning</b> {text} <i>{about}</i></li>')
-    return (
-        page_top("Tacit run report", title, escape(compared), made)
-        + definitions(facts.items(), "facts")
-        + loud
-    )
+    made = " · ".join(str(result[key]) for key in ("run", "created") if result.get(key))
+    words = {"title": title, "before": before, "after": after, "lead": compared, "made": made}
+    return words | {"facts": list(facts.items())}
 
 
-def page_top(over: str, title: str, lead: str = "", made: str = "") -> str:
-    """Set the top of any page; its parts are HTML already."""
-    above = f'<p class="over"><b>{over}</b><span>{made}</span></p>' if over else ""
-    return f"{above}<h1>{title}</h1>" + (f'<p class="lead">{lead}</p>' if lead else "")
-
-
-def _notes(result: Mapping[str, Any], kind: str, item: str) -> str:
+def read_notes(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return warnings and quiet notes, and failures grouped by step and reason."""
     lines = Counter((note["level"], note["about"], note["text"]) for note in part(result, "notes"))
-    chosen = [(line, times) for line, times in lines.items() if (line[0] == "warning") is (kind == "alerts")]
-    items = "".join(
-        item.format(about=escape(about), text=escape(f"{text} ({count(times)} times)" if times > 1 else text))
-        for (_, about, text), times in chosen[:SHOWN]
+    loud, quiet = (
+        [
+            (about, f"{text} ({count(times)} times)" if times > 1 else text)
+            for (level, about, text), times in lines.items()
+            if (level == "warning") is warns
+        ][:SHOWN]
+        for warns in (True, False)
     )
-    return f'<ul class="{kind}">{items}</ul>' if items else ""
-
-
-def notes_section(result: Mapping[str, Any]) -> str:
-    """Set quiet notes, and failures grouped by step and reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for failure in part(result, "ledger", "failures"):
         groups.setdefault((failure["step"], failure["reason"]), []).append(failure["party"])
@@ -94,17 +81,13 @@ def notes_section(result: Mapping[str, Any]) -> str:
         for (step, reason), who in largest[:SHOWN]
     ]
     rest = len(groups) - len(rows)
-    more = sentence(f"{count(rest)} more kinds of failure are in the run folder." if rest else "")
-    failed = table(["step", "reason", "clients", "failures"], rows, words=3) + more
-    return section("Notes and failures", _notes(result, "plain", "<li><b>{about}</b>{text}</li>"), failed)
+    more = f"{count(rest)} more kinds of failure are in the run folder." if rest else ""
+    return {"loud": loud, "quiet": quiet, "failures": rows, "more": more}
 
 
-def settings_section(result: Mapping[str, Any]) -> str:
-    """Set the settings and the command that repeats the run."""
-    command = result.get("command")
-    repeat = f"<h3>To repeat this run</h3><pre><code>{escape(command)}</code></pre>" if command else ""
-    told = table(["setting", "value"], flat_settings(part(result, "settings")), words=2)
-    return section("Settings", told, repeat)
+def read_settings(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings and the command that repeats the run."""
+    return {"rows": list(flat_settings(part(result, "settings"))), "command": result.get("command")}
 
 
 def flat_settings(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
@@ -126,33 +109,28 @@ def _plain(value: object, longest: int = 600) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def exposure_section(result: Mapping[str, Any]) -> str:
-    """Set who saw what, worst first, and what was promised."""
+def read_exposure(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who saw what, worst first, and what was promised."""
     rows = part(result, "exposure")
     loud = set(sentences(row for row in rows if exposes_one(row)))
-    texts = ((escape(text), text in loud) for text in sentences(rows))
-    told = "".join(f"<li>{f'<b>{text}</b>' if weighty else text}</li>" for text, weighty in texts)
-    lines = [[*map(row.get, HEADS[:4]), *exposure_cells(row)] for row in rows]
     promises = part(result, "promises")
-    pairs = [("protection", promises["name"]), *promise_lines(promises)] if promises else []
-    return section(
-        "Who saw what",
-        f'<ul class="plain">{told}</ul>' if told else "",
-        table(HEADS, lines, words=4),
-        _titled("Words that left a site", _told(part(result, "told"))),
-        _titled("What the method shows, whatever protects its sums", seen_by(part(result, "reveals"))),
-        _titled("What the protection promises", pairs),
-    )
+    promised = [("protection", promises["name"]), *promise_lines(promises)] if promises else []
+    return {
+        "sentences": [(text, text in loud) for text in sentences(rows)],
+        "heads": HEADS,
+        "rows": [[*map(row.get, HEADS[:4]), *exposure_cells(row)] for row in rows],
+        "told": {
+            "Words that left a site": _told(part(result, "told")),
+            "What the method shows, whatever protects its sums": seen_by(part(result, "reveals")),
+            "What the protection promises": promised,
+        },
+    }
 
 
 def exposure_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return over how many a row of the exposure is, how often, its bytes, and whether it can be read."""
     readable = "yes" if row["openable"] else "no"
     return count(row["over"]), count(row["times"]), size_text(row["bytes"]), readable
-
-
-def _titled(title: str, pairs: list[tuple[str, str]]) -> str:
-    return f"<h3>{title}</h3>{definitions(pairs)}" if pairs else ""
 
 
 def _told(told: Mapping[str, Any]) -> list[tuple[str, str]]:

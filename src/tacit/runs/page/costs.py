@@ -9,28 +9,25 @@ from numpy.typing import NDArray
 from tacit.ledger.sentences import step_words
 from tacit.runs.page import figures
 from tacit.runs.page.drawing import THIRD, WHOLE
-from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
-from tacit.runs.page.units import count, decimal, energy_text, escape, significant, size_text, time_text
+from tacit.runs.page.units import count, decimal, energy_text, part, significant, size_text, time_text
 
 SKEW = {"s": "s", "gini": "Gini coefficient", "entropy": "entropy in bits"}
-SKEWED = (
-    "Skew of each client: the fewer classes it holds, the larger are s and the Gini coefficient (0 if even), "
-    "and the smaller is the entropy (0 for a single class)."
-)
 WAVES_SHOWN = 24
 HEADS = ("wave", "step", "asked", "failed", "up", "down", "CPU clients", "CPU coordinator", "wall clock")
 
 
-def partition_section(result: Mapping[str, Any]) -> str:
-    """Set the picture of rows and classes over clients, and how skewed they are."""
-    skew, picture = part(result, "skew"), ""
+def draw_division(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw rows and classes over clients, and how skewed they are."""
+    skew, drawings = part(result, "skew"), []
     if skew:
         counts = np.array(skew["counts"], dtype=np.float64)
         labels = part(result, "classes") or range(counts.shape[1])
-        picture = figure(figures.division(counts, labels), _division_caption(counts)) + sentence(SKEWED)
-    spreads = [_distribution(np.array(skew[key]), name, decimal) for key, name in SKEW.items() if skew]
-    named = table(["client", "rows"], [[name, count(n)] for name, n in part(result, "sites").items()])
-    return section("How the data lie", picture, named, grid("three", *spreads))
+        drawings.append((figures.division(counts, labels), _division_caption(counts)))
+    return {
+        "drawings": drawings,
+        "sites": [[name, count(n)] for name, n in part(result, "sites").items()],
+        "spreads": [_distribution(np.array(skew[key]), name, decimal) for key, name in SKEW.items() if skew],
+    }
 
 
 def _division_caption(counts: NDArray[np.float64]) -> str:
@@ -53,17 +50,17 @@ def _distribution(
     name: str,
     write: Callable[[float], str],
     width: float = THIRD,
-) -> str:
+) -> tuple[str, str]:
     if len(values) == 0:
-        return ""
+        return "", ""
     title = name if len(name) == 1 else name[0].upper() + name[1:]
     low, middle, high = (float(value) for value in np.quantile(values, [0, 0.5, 1]))
     spread = (high - low) / max(abs(high), abs(low), 1e-12)
     if spread < 0.03:
         about = "" if spread < 1e-9 else f", to within {np.ceil(1000 * spread) / 10:g} %"
-        return f'<p class="quiet">{escape(f"{title}: {write(middle)} at every client{about}.")}</p>'
+        return "", f"{title}: {write(middle)} at every client{about}."
     caption = f"{title}: median {write(middle)}, from {write(low)} to {write(high)}."
-    return figure(figures.histogram(values, name, write, width=width), caption)
+    return figures.histogram(values, name, write, width=width), caption
 
 
 def traffic_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -103,22 +100,19 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "peak memory", size_text(memory * 2**20), "of this process, all parties in it"
 
 
-def traffic_section(result: Mapping[str, Any]) -> str:
-    """Set what travelled."""
-    ledger, drawn = part(result, "ledger"), ""
-    if not ledger:
-        return ""
-    if waves := ledger["waves"]:
-        svg = figures.wave_traffic(*([wave[key] for wave in waves] for key in ("bytes_up", "bytes_down")))
-        drawn = figure(svg, "Bytes as encoded, over all clients, added up over the waves.")
-    return section("What travelled", cards(traffic_facts(result), "card cost"), drawn)
+def read_traffic(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what travelled."""
+    if not (ledger := part(result, "ledger")):
+        return {"cards": [], "drawing": ""}
+    ways = ([wave[key] for wave in ledger["waves"]] for key in ("bytes_up", "bytes_down"))
+    drawing = figures.wave_traffic(*ways) if ledger["waves"] else ""
+    return {"cards": list(traffic_facts(result)), "drawing": drawing}
 
 
-def time_section(result: Mapping[str, Any]) -> str:
-    """Set CPU time of clients and coordinator, energy, and the table of waves."""
-    ledger = part(result, "ledger")
-    if not ledger:
-        return ""
+def read_times(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return CPU time of clients and coordinator, energy, and the table of waves."""
+    if not (ledger := part(result, "ledger")):
+        return {"cards": [], "drawings": [], "heads": HEADS, "waves": []}
     each, waves = np.array(ledger["per_client"]["cpu_s"]), ledger["waves"]
     spread = _distribution(each, "CPU time of a client", time_text, WHOLE)
     half = WAVES_SHOWN // 2
@@ -134,5 +128,4 @@ def time_section(result: Mapping[str, Any]) -> str:
         else ["…"] * len(HEADS)
         for wave in shown
     ]
-    told = cards(time_facts(result), "card cost")
-    return section("What it cost", told, spread, table(HEADS, rows, words=2))
+    return {"cards": list(time_facts(result)), "drawings": [spread], "heads": HEADS, "waves": rows}

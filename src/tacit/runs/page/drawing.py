@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from tacit.core.text import visible
@@ -48,7 +49,7 @@ _STYLE: dict[Any, Any] = {
 class Sheet:
     """One drawing, with the SVG once it is finished; ``label`` is for those who cannot see it."""
 
-    svg = ""
+    svg = Markup()
 
     def __init__(self, width: float, height: float, label: str) -> None:
         from matplotlib.figure import Figure
@@ -73,7 +74,7 @@ class Sheet:
         """Turn the drawing into SVG."""
         raw = io.StringIO()
         self.figure.savefig(raw, format="svg", transparent=True, metadata={"Date": None})
-        self.svg = _inline(raw.getvalue(), self.label)
+        self.svg = Markup(_inline(raw.getvalue(), self.label))
 
 
 @contextmanager

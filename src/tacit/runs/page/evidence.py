@@ -8,8 +8,7 @@ import numpy as np
 from tacit.core.events import EPSILONS
 from tacit.runs.page.drawing import FEDERATED, HALF, LINE, LOCAL, POOLED, pixels, sheet
 from tacit.runs.page.figures import histogram, lines, tree
-from tacit.runs.page.markup import figure, grid, part, section, sentence, table
-from tacit.runs.page.units import count, decimal, number, significant
+from tacit.runs.page.units import count, decimal, number, part, significant
 
 STYLES = [(colour, dashes) for dashes in ((), (4, 2)) for colour in (FEDERATED, POOLED, LOCAL)]
 CURVES = {
@@ -18,14 +17,15 @@ CURVES = {
     "calibration": ("Calibration: on the diagonal, probabilities are what they say", "probability", "share"),
 }
 SHOWN = 12  # features
+Drawings = list[tuple[str, str]]  # each with its caption
 HOLDOUTS = "clients' own hold-outs"
 SHARES = {"accuracy": ("accuracy", FEDERATED, ()), "f1": ("macro F1", POOLED, (4, 2))}
 SHARES["r2"] = ("R²", FEDERATED, ())
 LOSSES = {"loss": ("log loss", LOCAL, ()), "rmse": ("RMSE", LOCAL, ())}
 
 
-def curve_section(result: Mapping[str, Any]) -> str:
-    """Set ROC, precision-recall and calibration curves, one line for each class."""
+def draw_curves(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw ROC, precision-recall and calibration curves, one line for each class."""
     classes = list(part(result, "curves"))[: len(STYLES)]
     drawn = []
     for key, (caption, *axes) in CURVES.items():
@@ -35,15 +35,13 @@ def curve_section(result: Mapping[str, Any]) -> str:
         ]
         series = [one for one in series if len(one[1]) > 1]
         if series:
-            drawn.append(
-                figure(lines(series, caption, *axes, unit=True, diagonal=key != "pr"), f"{caption}.")
-            )
+            drawn.append((lines(series, caption, *axes, unit=True, diagonal=key != "pr"), f"{caption}."))
     few = f"Curves of the {len(classes)} classes with the most rows." if len(classes) == len(STYLES) else ""
-    return section("How sure it is", grid("three", *drawn), sentence(few) if drawn else "")
+    return {"drawings": drawn, "few": few if drawn else ""}
 
 
-def rounds_section(result: Mapping[str, Any]) -> str:
-    """Set scores and loss after each round; nothing if the method had no rounds."""
+def draw_rounds(result: Mapping[str, Any]) -> Drawings:
+    """Draw scores and loss after each round; nothing if the method had no rounds."""
     entries, pooled = part(result, "rounds"), part(result, "scores", "centralised")
     dotted = "; dotted: training on pooled data" if pooled else ""
     curves = [
@@ -53,12 +51,11 @@ def rounds_section(result: Mapping[str, Any]) -> str:
     for whom, key in EPSILONS.items():
         told = f"Scores on the central test against what hiding any one {whom} has cost by then"
         curves.append((SHARES, key, f"epsilon for one {whom}", told))
-    drawn = [
-        figure(svg, caption)
+    return [
+        (svg, caption)
         for names, key, label, caption in curves
         if (svg := curve(entries, key, label, names, pooled))
     ]
-    return section("Round by round", grid("two", *drawn))
 
 
 def curve(
@@ -80,11 +77,11 @@ def curve(
     return lines(series, f"Scores by {label}", label, width=HALF, levels=levels) if series else ""
 
 
-def site_section(result: Mapping[str, Any]) -> str:
-    """Set how the scores of single sites spread; whose they are is not known."""
+def draw_sites(result: Mapping[str, Any]) -> Drawings:
+    """Draw how the scores of single sites spread; whose they are is not known."""
     found = part(result, "scores", HOLDOUTS, "sites")
     if not found:
-        return ""
+        return []
     counts = np.array(found["counts"], dtype=int)
     name = "R²" if result.get("accuracy") is None else "accuracy"
     lows = np.repeat(np.arange(len(counts)) / len(counts), counts)
@@ -94,40 +91,37 @@ def site_section(result: Mapping[str, Any]) -> str:
     words = f" {count(left)} with fewer than 10 rows kept aside are not counted." if left > 0 else ""
     svg = histogram(lows, f"{name} on a site's own rows", lambda value: f"{value:.2f}", width=HALF)
     caption = f"Sites by {name} on rows that each keeps aside: {told}.{words}"
-    unnamed = "From one protected sum of counts: which site is which is known only of sites that say so."
-    return section("Site by site", grid("two", figure(svg, caption), sentence(unnamed)))
+    return [(svg, caption)]
 
 
-def feature_section(result: Mapping[str, Any]) -> str:
-    """Set what the model looks at: how much shuffling a column costs, and the weights of a linear model."""
+def list_features(result: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    """Return tables of what the model looks at: what shuffling a column costs, and linear weights."""
     falls = list(part(result, "importance").items())[:SHOWN]
     name = "R²" if result.get("accuracy") is None else "accuracy"
     rows = [[column, significant(number(fall))] for column, fall in falls]
-    told = table(["column", f"{name} lost if it is shuffled"], rows)
+    tables = [(["column", f"{name} lost if it is shuffled"], rows)]
     outputs, features = part(result, "weights", "outputs"), part(result, "weights", "features")
-    linear = ""
     if len(outputs) <= SHOWN:
         values = [[key, *map(significant, row)] for key, row in list(features.items())[:SHOWN]]
-        linear = table(["weight of the scaled feature", *outputs], values)
+        tables.append((["weight of the scaled feature", *outputs], values))
     sums = list(part(result, "trees", "columns").items())[:SHOWN]
-    split = table(["column", "gain of its splits", "cover"], [[key, *map(significant, v)] for key, v in sums])
-    return section("What it looks at", told, linear, split)
+    splits = [[key, *map(significant, both)] for key, both in sums]
+    return [*tables, (["column", "gain of its splits", "cover"], splits)]
 
 
-def tree_section(result: Mapping[str, Any]) -> str:
-    """Set the first of boosted trees."""
+def draw_trees(result: Mapping[str, Any]) -> Drawings:
+    """Draw the first of boosted trees."""
     trees = part(result, "trees", "first")
     how = "rows for which a condition holds go left, and ° stands on the way of missing values"
     of = f"of {count(part(result, 'trees', 'count'))}" if trees else ""
-    drawn = [figure(tree(one), f"Tree {place} {of}: {how}.") for place, one in enumerate(trees, 1)]
-    return section("Its first trees", *drawn)
+    return [(tree(one), f"Tree {place} {of}: {how}.") for place, one in enumerate(trees, 1)]
 
 
-def residual_section(result: Mapping[str, Any]) -> str:
-    """Set predicted against true targets, and how errors are spread."""
+def draw_residuals(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Draw predicted against true targets, and how errors are spread."""
     found = part(result, "residuals")
     if not found:
-        return ""
+        return ()
     edges, counts = found["edges"], np.array(found["counts"])
     with sheet(HALF, 2.6, "Predicted against true targets") as drawing:
         axes, ends = drawing.axes("true", "predicted"), (edges[0], edges[-1])
@@ -137,5 +131,4 @@ def residual_section(result: Mapping[str, Any]) -> str:
     with sheet(HALF, 2.6, "Errors") as spread:
         axes = spread.axes("predicted less true", "rows")
         axes.stairs(found["error_counts"], found["error_edges"], fill=True, color=FEDERATED, alpha=0.75)
-    first = figure(drawing.svg, "Predicted against true targets: on the line, a prediction is right.")
-    return section("Where it errs", grid("two", first, figure(spread.svg, "How errors are spread.")))
+    return drawing.svg, spread.svg

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from tacit.runs.page import figures
-from tacit.runs.page.markup import cards, figure, grid, part, section, sentence, table
-from tacit.runs.page.units import MINUS, count, decimal, number, percent, significant
+from tacit.runs.page.units import MINUS, count, decimal, number, part, percent, significant
 
 SHARES = {"accuracy": "Accuracy", "f1": "Macro F1", "auc": "ROC-AUC", "r2": "R²", "pr_auc": "PR-AUC"}
 OTHERS = {
@@ -25,14 +24,6 @@ WAYS["baseline"] = "always the same answer"
 BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
 BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
-NO_INTERVALS = (
-    "Areas and losses have no intervals: a bootstrap needs the probabilities of single rows, which stay at "
-    "the clients that keep them aside. Those over several seeds are found with --repeats."
-)
-COMPARED = (
-    'Scores on the hold-out; further right is better. "Clients alone" is the mean over the models that each '
-    "client trained on its own rows only."
-)
 SAME, AGAINST = "same as pooled data", " against pooled data"
 
 
@@ -65,26 +56,27 @@ def difference(name: str, ours: float, pooled: float | None) -> str:
     return f"{sign}{size}{AGAINST}"
 
 
-def score_section(result: Mapping[str, Any]) -> str:
-    """Set the score cards, the comparison drawing and the table of exact values."""
+def read_scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the score cards, the comparison drawing and the table of exact values."""
     ways = {way: found for way in WAYS if (found := scores_of(result, way))}
     ours, pooled = ways.get("federated", {}), ways.get("centralised", {})
     heads = SHARES | OTHERS
     shown = [name for name in (*SHARES, "rmse", "mae", "mse", "loss") if name in ours]
-    top = cards(
+    cards = [
         (heads[name], write(name, ours[name]), _remark(result, name, ours[name], pooled.get(name)))
         for name in shown[:4]
-    )
+    ]
     names = [name for name in heads if any(name in scores for scores in ways.values())]
     rows = [(heads[n], {way: own[n] for way, own in ways.items() if n in own}) for n in names if n in SHARES]
-    plot = exact = ""
-    if len(ways) > 1:
-        plot = figure(figures.comparison(rows), COMPARED) if rows else ""
-        values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
-        exact = table(["", *(WAYS[way] for way in ways)], values)
-    intervals = part(result, "intervals")
-    lacking = intervals and "auc" in ours and "auc" not in intervals
-    return section("How well it does", top, sentence(NO_INTERVALS if lacking else ""), plot, exact)
+    values = [[heads[name], *(write(name, one.get(name)) for one in ways.values())] for name in names]
+    compared, intervals = len(ways) > 1, part(result, "intervals")
+    return {
+        "cards": cards,
+        "lacking": intervals and "auc" in ours and "auc" not in intervals,
+        "comparison": figures.comparison(rows) if compared and rows else "",
+        "heads": ["", *(WAYS[way] for way in ways)],
+        "rows": values if compared else [],
+    }
 
 
 def _remark(result: Mapping[str, Any], name: str, ours: float, pooled: float | None) -> str:
@@ -97,17 +89,16 @@ def _remark(result: Mapping[str, Any], name: str, ours: float, pooled: float | N
     return "; ".join(part for part in (difference(name, ours, pooled), how) if part)
 
 
-def class_section(result: Mapping[str, Any]) -> str:
-    """Set the confusion matrix beside the F1 of each class."""
+def draw_classes(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Draw the confusion matrix, and the F1 of each class, with captions."""
     found = part(result, "scores", "federated")
     labels = [str(line["label"]) for line in part(found, "per_class")]
     if not labels:
-        return ""
+        return []
     matrix = np.array(found["confusion"]).astype(np.int64)
-    left = figure(
-        figures.confusion(matrix, labels),
+    about = (
         f"Rows are the truth, columns the prediction; {count(np.trace(matrix))} of {count(matrix.sum())} "
-        "rows are right. Depth of colour is the share of the row.",
+        "rows are right. Depth of colour is the share of the row."
     )
     ours, pooled = (
         {str(line["label"]): line["f1"] for line in part(each, "per_class")}
@@ -119,4 +110,4 @@ def class_section(result: Mapping[str, Any]) -> str:
         shown = sorted(ours, key=lambda label: ours[label])[:CLASSES_SHOWN]
         caption = f"F1 of the {CLASSES_SHOWN} weakest of {count(len(ours))} classes."
     svg = figures.class_scores(shown, [ours[each] for each in shown], [pooled.get(each) for each in shown])
-    return section("Class by class", grid("two", left, figure(svg, caption)))
+    return [(figures.confusion(matrix, labels), about), (svg, caption)]

@@ -5,8 +5,7 @@ from typing import Any
 
 from tacit.runs.page.drawing import FEDERATED, INK, LINE, LOCAL, POOLED, SOFT, THIRD, WHOLE, sheet
 from tacit.runs.page.figures import lines
-from tacit.runs.page.markup import definitions, figure, grid, sentence, table
-from tacit.runs.page.units import count, decimal, energy_text, escape, short, size_text, time_text
+from tacit.runs.page.units import count, decimal, energy_text, short, size_text, time_text
 
 Row = Mapping[str, Any]
 
@@ -45,8 +44,8 @@ def scatter(rows: Sequence[Row], front: Sequence[Row], cost: str, measure: str) 
     return drawing.svg
 
 
-def survey_sections(found: Mapping[str, Any]) -> dict[str, str]:
-    """Write the sections of a survey's page."""
+def read_survey(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page of a survey shows."""
     rows, measure = found["rows"], found["measure"]
     done = [row for row in rows if row["state"] == "done"]
     scored = [row for row in done if row["score"] is not None]
@@ -61,7 +60,7 @@ def survey_sections(found: Mapping[str, Any]) -> dict[str, str]:
         for row in sorted(done, key=lambda row: -(row["score"] or 0.0))
     ]
     drawings = [
-        figure(scatter(scored, found["fronts"][cost], cost, measure), f"{measure} against {text}")
+        (scatter(scored, found["fronts"][cost], cost, measure), f"{measure} against {text}")
         for cost, text in DRAWN.items()
         if scored
     ]
@@ -69,18 +68,14 @@ def survey_sections(found: Mapping[str, Any]) -> dict[str, str]:
         (f"{row['method']}, {row['protect']}", row["curve"], COLOURS[place % len(COLOURS)], (2, place // 5))
         for place, row in enumerate(row for row in done if len(row["curve"]) > 1)
     ]
-    rounds = lines(curves, f"{measure} by round", "round", measure, width=WHOLE) if curves else ""
-    seen = "".join(
-        f"<h3>{escape(row['method'])}, {escape(row['protect'])}</h3>"
-        f"{''.join(map(sentence, row['exposure']))}{sentence('Undone by: ' + row['undone_by'])}"
-        for row in done
-    )
-    others = [(f"{row['method']}, {row['protect']}", row["note"]) for row in rows if row["state"] != "done"]
     return {
-        "What to take": sentence(found["recommendation"]),
-        "Side by side": table(heads, cells, words=2),
-        "Scores against costs": grid("three", *drawings),
-        "Round by round": figure(rounds, "on the test rows") if rounds else "",
-        "Who saw what": seen,
-        "What does not go together": definitions(others),
+        "recommendation": found["recommendation"],
+        "heads": heads,
+        "cells": cells,
+        "drawings": drawings,
+        "rounds": lines(curves, f"{measure} by round", "round", measure, width=WHOLE) if curves else "",
+        "done": done,
+        "others": [
+            (f"{row['method']}, {row['protect']}", row["note"]) for row in rows if row["state"] != "done"
+        ],
     }

@@ -1,8 +1,9 @@
-"""Numbers as people read them, and text as HTML may hold it."""
+"""Numbers as people read them, text as HTML may hold it, and parts of a result."""
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tacit.core.text import visible
 
@@ -14,6 +15,13 @@ MISSING = "–"
 def escape(text: object) -> str:
     """Make any value harmless as HTML text or attribute: no markup, and nothing that turns the writing."""
     return html.escape(visible(str(text), keep="\n\t"))
+
+
+def part(result: Mapping[str, Any], *names: str) -> Any:
+    """Return what a result holds under names one within the other; an empty mapping where nothing is."""
+    for name in names:
+        result = result.get(name) or {}
+    return result
 
 
 def number(value: float | None) -> float | None:

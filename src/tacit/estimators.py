@@ -1,8 +1,14 @@
-"""What estimators have in common: from rows and groups to a trained model."""
+"""Scikit-learn estimators: ``fit(X, y, groups=...)``, where a row's group is the party that owns it.
+
+They let a federated method stand wherever scikit-learn takes an estimator: in pipelines, in grid
+searches, in cross-validation. Rows come in one array, so this is for experiments; the training inside
+is the real one, with every message encoded and every sum protected as asked.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +24,13 @@ from tacit.data.table import Table, Task, is_frame
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.federation import Federation
 from tacit.methods.base import Method
+from tacit.methods.federboost import FederBoost
+from tacit.methods.fedheonn import FedHEONN
+from tacit.models.activations import ActivationName
+
+__all__ = ["FedHEONNClassifier", "FedHEONNRegressor", "FederBoostClassifier", "FederBoostRegressor"]
+
+FEDERATED = ("protect", "seed", "min_count")  # settings of FederBoost's estimators that are not the method's
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
@@ -108,6 +121,138 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted targets of each row."""
         return self._ask("predict", X)
+
+
+@dataclass(eq=False, repr=False)
+class _FedHEONN(Estimator):
+    lam: float = 1e-3
+    activation: ActivationName | None = None
+    mode: Literal["sealed", "paper", "robust"] = "sealed"
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    protect: str = "plain"
+    seed: int = 0
+    min_count: int | None = None
+    hidden: int = 0
+    missing: Literal["refuse", "mean"] = "refuse"
+    class_weight: Literal["balanced"] | None = None
+
+    def _plan(self) -> tuple[FedHEONN, Preparation]:
+        prepared = Preparation(scale=self.scale, missing=self.missing)
+        hidden, weight = self.hidden, self.class_weight
+        return FedHEONN(self.lam, self.activation, self.mode, hidden=hidden, class_weight=weight), prepared
+
+
+class FedHEONNClassifier(Classifier, _FedHEONN):
+    """FedHEONN as a scikit-learn classifier; of a DataFrame, columns of text or truth values are categories.
+
+    Parameters
+    ----------
+    lam, activation, mode, hidden, class_weight
+        As for :class:`tacit.FedHEONN`.
+    scale, missing
+        As for :class:`tacit.Preparation`: federated scaling, and whether missing numbers are refused.
+    protect : str
+        How sums are protected; see ``tacit protections``.
+    seed : int
+    min_count : int, optional
+        Fewest rows of a class, and of either side of a column; see :meth:`tacit.Federation.train`.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    model_ : OneLayer
+        The trained network.
+    parties_ : ndarray
+        The owners of rows, in the order in which they took part.
+    cost_ : dict
+        Bytes, messages, CPU and energy of the training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hospitals = np.arange(len(y)) % 3
+    >>> FedHEONNClassifier().fit(X, y, groups=hospitals).score(X, y) > 0.8
+    True
+    """
+
+
+class FedHEONNRegressor(Regressor, _FedHEONN):
+    """FedHEONN as a scikit-learn regressor, for one target or several.
+
+    Parameters are those of :class:`FedHEONNClassifier`; any ``class_weight`` is refused. The activation
+    softplus needs targets above 0, logistic ones between 0 and 1.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class _FederBoost(Estimator):
+    trees: int = 100
+    depth: int = 6
+    rate: float = 0.3
+    buckets: int = 64
+    lam: float = 1.0
+    gamma: float = 0.0
+    min_child_weight: float = 1.0
+    samples: float = 1.0
+    columns: float = 1.0
+    loss: Literal["auto", "logistic", "softmax", "squared", "poisson"] = "auto"
+    class_weight: Literal["balanced"] | None = None
+    protect: str = "plain"
+    seed: int = 0
+    min_count: int | None = None
+
+    def _plan(self) -> tuple[FederBoost, Preparation]:
+        own = {name: value for name, value in self.get_params().items() if name not in FEDERATED}
+        return FederBoost(**own), Preparation(scale="none", missing="keep")
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """The gain of each column's splits, scaled to sum to one; zeros if no tree has a split."""
+        validation.check_is_fitted(self)
+        model: Any = self.model_
+        gains = model.importances("gain")
+        ordered = np.array([gains[column.name] for column in model.schema.columns])
+        return ordered / (ordered.sum() or 1.0)
+
+
+class FederBoostClassifier(Classifier, _FederBoost):
+    """FederBoost as a scikit-learn classifier; missing numbers may stay missing.
+
+    Parameters
+    ----------
+    trees, depth, rate, buckets, lam, gamma, min_child_weight, samples, columns, loss
+        As for :class:`tacit.FederBoost`.
+    class_weight, protect, seed, min_count
+        As for :class:`FedHEONNClassifier`, which has the same attributes.
+
+    Attributes
+    ----------
+    model_ : BoostedTrees
+    feature_importances_ : ndarray
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> hospitals = np.arange(len(y)) % 3
+    >>> FederBoostClassifier(trees=3, depth=2).fit(X, y, groups=hospitals).score(X, y) > 0.9
+    True
+    """
+
+
+class FederBoostRegressor(Regressor, _FederBoost):
+    """FederBoost as a scikit-learn regressor, for one target or several.
+
+    Parameters and attributes are those of :class:`FederBoostClassifier`; any ``class_weight`` is refused.
+
+    Examples
+    --------
+    >>> X = np.arange(60.0).reshape(30, 2)
+    >>> FederBoostRegressor(trees=20, depth=3).fit(X, X[:, 0] ** 2).score(X, X[:, 0] ** 2) > 0.9
+    True
+    """
 
 
 @contextmanager
