@@ -198,7 +198,7 @@ class Cells:
                 flaw = known.features[first] != ABSENT and not varies[place] and bool(hints[place])
                 place += 1
             else:
-                flaw = bool(self._is_rare(known.merged(index, first, counts)).any())
+                flaw = bool(self._is_rare(known.merged(index, counts)).any())
             if flaw:
                 raise DataError(
                     f"fewer than min_count = {self.least} rows of these clients differ from the rest in "
