@@ -159,7 +159,7 @@ def without_rows(*estimators: int):
 
     with (
         mock.patch.object(Party, "rng", marked),
-        mock.patch("tacit.methods.ensemble.draw_rows", drawn),
+        mock.patch("tacit.methods.heonn.patches.draw_rows", drawn),
     ):
         yield
 
@@ -216,7 +216,7 @@ def test_an_outlier_drawn_sixteen_times_is_not_refused():
     values[:, 1] = np.arange(100)
     table = Table.of(values, np.arange(100) % 2)
     always = np.repeat(0, MAX_REPEATS)
-    with mock.patch("tacit.methods.ensemble.draw_rows", lambda *_: always):
+    with mock.patch("tacit.methods.heonn.patches.draw_rows", lambda *_: always):
         training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True), protect="plain")
     assert not training.failures
 

@@ -217,10 +217,10 @@ class Robust(Exchange):
         X, b = rows.designs[0], rows.slope * rows.d_bar
         slopes: list[Any] = [units.slope] if units.constant_slope else np.split(rows.slope, grams, axis=1)
         pairs = zip(slopes, np.split(b, grams, axis=1), strict=True)
-        return {"triangle": np.stack([_pad(leastsquares.triangle(X * slope, own)) for slope, own in pairs])}
+        return {"triangle": np.stack([leastsquares.triangle(X * slope, own) for slope, own in pairs])}
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
-        return np.stack([_pad(leastsquares.stack(own)) for own in zip(*pieces, strict=True)])
+        return np.stack([leastsquares.stack(own) for own in zip(*pieces, strict=True)])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         triangles = np.asarray(total["triangle"])
@@ -229,7 +229,3 @@ class Robust(Exchange):
         outputs = shared.schema.outputs if len(triangles) == 1 else 1
         each = [leastsquares.solve_triangle(R, outputs, self.lam) for R in triangles]
         return {"weights": np.concatenate(each, axis=1), "triangle": triangles}
-
-
-def _pad(R: Matrix) -> Matrix:
-    return np.pad(R, ((0, R.shape[1] - len(R)), (0, 0)))

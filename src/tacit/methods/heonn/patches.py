@@ -79,26 +79,18 @@ def repeat_layout(layout: Layout, times: int) -> Layout:
     return Layout(*map(repeat, (*layout.fields, *layout.clear)))
 
 
-def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
-    """Return stacked fields as the repeated layout has them: columns of all estimators side by side."""
-    joined = {f.name: np.concatenate(list(fields[f.name]), axis=1) for f in layout.fields if f.columns}
-    return {**fields, **joined}
+def join(pieces: Sequence[Mapping[str, Any]], layout: Layout | None = None) -> dict[str, Matrix]:
+    """Stack the named arrays of all estimators; those that one has in columns stand side by side."""
+    beside = {field.name for field in layout.fields if field.columns} if layout else ()
+    parts = {name: [piece[name] for piece in pieces] for name in pieces[0]}
+    return {name: np.concatenate(v, axis=1) if name in beside else stack(v) for name, v in parts.items()}
 
 
-def split_columns(fields: Mapping[str, Matrix], layout: Layout, times: int) -> dict[str, Matrix]:
-    """Return what :func:`join_columns` was given."""
-    split = {f.name: np.stack(np.split(fields[f.name], times, axis=1)) for f in layout.fields if f.columns}
-    return {**fields, **split}
-
-
-def stack_fields(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
-    """Stack the named arrays of all estimators; factors of lower rank are padded with zero columns."""
-    return {name: stack([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
-def unstack_fields(fields: Mapping[str, Any], times: int) -> list[dict[str, Any]]:
-    """Return the named arrays of each estimator."""
-    return [{name: value[index] for name, value in fields.items()} for index in range(times)]
+def split(fields: Mapping[str, Any], times: int, layout: Layout | None = None) -> list[dict[str, Any]]:
+    """Return the named arrays of each estimator from what :func:`join` makes of them."""
+    beside = {field.name for field in layout.fields if field.columns} if layout else ()
+    parts = {name: np.split(v, times, axis=1) if name in beside else v for name, v in fields.items()}
+    return [{name: part[index] for name, part in parts.items()} for index in range(times)]
 
 
 def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:

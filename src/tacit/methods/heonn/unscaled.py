@@ -50,7 +50,7 @@ def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> 
         return shared
     T = np.diag(np.append(1.0, varies / spread))
     T[1:, 0] = -centre * np.diagonal(T)[1:]
-    units = Units.of(activation, shared.schema, scaled["norms"])
+    units = Units.of(activation, scaled, scaled["norms"])
     gram = upper(units.scale_gram(units.slope**2 * (T @ G @ T.T)))
     m = units.scale_m(units.slope**2 * (T @ total["m"]))
     sums = {"gram": gram[None, None, None], "m": m[None, None]}  # of one fold and one scale
