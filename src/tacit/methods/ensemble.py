@@ -82,10 +82,6 @@ class FedHEONNEnsemble(Method):
     name = "fedheonn-ensemble"
     weighs_classes: ClassVar[bool] = True
     default_protection, default_settings = FedHEONN.default_protection, FedHEONN.default_settings
-    paper = (
-        "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
-        "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"
-    )
 
     estimators: int = 10
     samples: float = 0.5

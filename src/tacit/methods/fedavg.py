@@ -89,10 +89,6 @@ class FedAvg(Method):
     kept: ClassVar[tuple[str, ...]] = ()  # in a client's state: what it keeps for itself from round to round
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3}
     default_protection: ClassVar[str] = "masked"
-    paper = (
-        "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
-        "Networks from Decentralized Data, 2017"
-    )
 
     architecture: Architecture = field(default_factory=Architecture)
     rounds: int = 10

@@ -94,10 +94,6 @@ class FedHEONN(Settings):
     default_protection = "masked"
     default_settings: ClassVar[Mapping[str, Any]] = {"opens": "clients"}
     noisy_contributions = ("noisy_terms",)
-    paper = (
-        "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
-        "homomorphically encrypted learning method for one-layer neural networks, 2023"
-    )
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}

@@ -92,7 +92,6 @@ class Fusion(Method):
     """
 
     name = "fusion"
-    paper = "Kasturi, Ellore and Hota, Fusion Learning: A One Shot Federated Learning, 2020"
     default_protection = "plain"  # no sum hides what it sends; the run says so
     needs_norms = False
     weighs_classes = True
