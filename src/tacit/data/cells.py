@@ -23,12 +23,9 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Total
-from tacit.data.inputs import Recoding
+from tacit.data.inputs import Counts, Matrix, Recoding
 from tacit.data.schema import ABSENT, Schema
 from tacit.data.table import Table, some
-
-Counts = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 BITS = 6  # of a value's code: whole numbers of one range of 64 all differ, other two values in 63 of 64 cases
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, as in multiplicative hashing
@@ -113,8 +110,7 @@ def check_at_hand(tables: Iterable[Table], schema: Schema, least: int, aside: in
     """Refuse the rows of all clients, where they are at hand, for which :class:`Cells` would end the run."""
     if schema.task == "classification":
         found = np.sum([np.bincount(schema.labels(t), minlength=len(schema.classes)) for t in tables], axis=0)
-        none = np.zeros((0, 1, 2), dtype=np.int64)
-        Cells(least, int(found.sum()), np.array(aside), found, none.ravel(), none).check(schema)
+        Cells.of(Total({"rows": found.sum(), "aside": aside, "classes": found}, 1), least).check(schema)
 
 
 # -- whoever opens the total ---------------------------------------------------------------------------------

@@ -157,10 +157,6 @@ class Inputs:
         """How rows are encoded, small cells put together."""
         return Recoding(self.schema, self.values.get("cells"))
 
-    def table_of(self, rows: Any) -> Table:
-        """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        return self.schema.table_of(rows)
-
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing."""
         return self.recoding.columns(self.schema.arrange(table), lenient=lenient)

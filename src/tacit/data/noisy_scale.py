@@ -13,17 +13,14 @@ taken for that, so that such a column counts less than it should. Features of ca
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.inputs import Inputs
+from tacit.data.inputs import Inputs, Matrix
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-
-Matrix = NDArray[np.float64]
 
 SUMS = 2
 POWERS = 4.0 ** np.arange(-12, 21)  # 6e-8 to 1e12: smaller numbers count as 0, larger ones as the largest

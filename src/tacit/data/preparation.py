@@ -31,13 +31,11 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
-from tacit.data.inputs import Inputs
+from tacit.data.inputs import Inputs, Matrix
 from tacit.data.noisy_scale import SUMS, NoisyScale
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.data.words import WordSums
-
-Matrix = NDArray[np.float64]
 
 LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
 DIGITS = 8  # hexadecimal digits of a 32-bit image, of which extremes are found one by one

@@ -20,16 +20,13 @@ from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
 from tacit.methods.averaging.aggregation import ServerStep
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Network
+from tacit.models.network import Network, Vector
 from tacit.models.neural import PREFIX
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class AdamStep(ServerStep):
             result |= {f"m/{name}": m, f"v/{name}": v, PREFIX + name: weights}
         return result
 
-    def _next_v(self, v: Array, square: Array) -> Array:
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
         return self.beta2 * v + (1 - self.beta2) * square
 
 
@@ -97,7 +94,7 @@ class AdagradStep(AdamStep):
     beta1: float = 0.0
     v0: float = 1.0
 
-    def _next_v(self, v: Array, square: Array) -> Array:
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
         return v + square
 
 
@@ -105,7 +102,7 @@ class AdagradStep(AdamStep):
 class YogiStep(AdamStep):
     """Yogi: v grows and shrinks by at most (1 - β₂) Δ², whatever it is."""
 
-    def _next_v(self, v: Array, square: Array) -> Array:
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
         return v - (1 - self.beta2) * square * np.sign(v - square)
 
 
