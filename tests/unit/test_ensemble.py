@@ -406,8 +406,10 @@ def test_a_malformed_factor_is_that_clients_failure():
     method, schema = FedHEONNEnsemble(3, 1.0, 0.6, mode="paper"), mock.Mock(features=5, task="classification")
     good = np.zeros((3, 1, 4, 2))
     assert method.flaw("factor", good, schema) is None
-    assert "agreed was (3, 1)" in method.flaw("factor", good[:2], schema)
-    assert "agreed were 4" in method.flaw("factor", good[:, :, :3], schema)
+    assert "agreed were 3 networks" in method.flaw("factor", good[:2], schema)
+    assert "agreed was (1, 4, rank)" in method.flaw("factor", good[:, :, :3], schema)
+    assert "agreed were 3 networks" in method.flaw("factor", np.zeros(()), schema)
+    assert "agreed was (1, 4, rank)" in method.flaw("factor", np.zeros(3), schema)
     assert "absurd" in method.flaw("factor", good + 1e160, schema)
 
 

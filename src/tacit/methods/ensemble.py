@@ -40,7 +40,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack
+from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack, with_bias
 from tacit.models.activations import ActivationName
 from tacit.models.onelayer import Ensemble, Vote
 
@@ -168,10 +168,13 @@ class FedHEONNEnsemble(Method):
         ]
 
         def fit(estimator: int) -> dict[str, Any]:
-            drawn, units, found = self._drawn(shared, estimator), self._units(shared, estimator), []
+            (columns, factors), found = self._drawn(shared, estimator), []
+            units = self._units(shared, estimator)
             for members in patches.split_batches(samples[estimator], limit):
                 rows = whole or self._prepare(table.take(members), shared)
-                chosen = patches.take_patch(rows, members if whole else slice(None), *drawn)
+                taken = members if whole else slice(None)
+                design = with_bias(rows.designs[0][taken][:, columns] * factors)
+                chosen = Rows([design], rows.d_bar[taken], rows.slope[taken])
                 chosen = chosen.weighted(None if weights is None else weights[members])
                 found.append(exchange.terms(chosen, units, grams))
             return found[0] if len(found) == 1 else exchange.combine(found)
@@ -197,8 +200,11 @@ class FedHEONNEnsemble(Method):
     # -- whoever opens the total -------------------------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        agreed = self.estimators, self.network.count_grams(schema)
-        return patches.find_flaw(name, piece, agreed, self._size(schema))
+        if piece.shape[:1] != (self.estimators,):
+            return f"has shape {piece.shape}, agreed were {self.estimators} networks"
+        agreed = self._size(schema), self.network.count_grams(schema)
+        flaws = (self.network.exchange.flaw(name, one, *agreed) for one in piece)
+        return next((flaw for flaw in flaws if flaw), None)
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         fold = self.network.fold

@@ -19,7 +19,7 @@ The parts are in :mod:`tacit.methods.averaging`; other papers replace one of the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -228,10 +228,6 @@ class FedAvg(Method):
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
         return shared | strip_prefix(rounds.PREVIOUS, shared)
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls.from_config(cls.small)
 
     def check(self, schema: Schema) -> None:
         super().check(schema)

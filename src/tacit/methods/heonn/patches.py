@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import HEADROOM, Rows, find_absurd, stack, with_bias
+from tacit.methods.heonn.exchange import HEADROOM, stack
 from tacit.models.leastsquares import Matrix
 
 Indices = NDArray[np.int64]
@@ -51,13 +51,6 @@ def draw_rows(rng: np.random.Generator, rows: int, share: float, replace: bool) 
         return np.sort(rng.permutation(rows)[:size])
     counts = np.bincount(rng.integers(rows, size=size), minlength=rows) if rows else np.zeros(0, np.int64)
     return np.repeat(np.arange(rows), np.minimum(counts, MAX_REPEATS))
-
-
-def take_patch(rows: Rows, members: Any, columns: Indices, factors: Matrix) -> Rows:
-    """Return some rows and columns, with a leading one."""
-    X = rows.designs[0][members][:, columns]
-    X *= factors
-    return Rows([with_bias(X)], rows.d_bar[members], rows.slope[members])
 
 
 def split_batches(members: Indices, size: int | None) -> Iterator[Indices]:
@@ -100,14 +93,3 @@ def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: 
     for one, found, places, scales in zip(full, weights, columns, factors, strict=True):
         np.add.at(one, places + 1, found[1:] * scales[:, None])
     return full
-
-
-def find_flaw(name: str, piece: Any, agreed: tuple[int, int], size: int) -> str | None:
-    """Return what is wrong with factors or triangles of so many estimators and outputs, or None."""
-    if name not in ("factor", "triangle"):
-        return None
-    if piece.ndim != 4 or piece.shape[:2] != agreed:
-        return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
-    if name == "factor" and piece.shape[2] != size:
-        return f"has {piece.shape[2]} features, agreed were {size}"
-    return find_absurd(piece)

@@ -15,7 +15,7 @@ from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.methods.heonn.exchange import Exchange, Units
-from tacit.models.leastsquares import Matrix, symmetric, upper
+from tacit.models.leastsquares import symmetric, upper
 
 MAX_MEAN = 100.0  # of a column, in spreads: four of sixteen digits are lost then
 STANDARD = Preparation(scale="standard")
@@ -32,11 +32,6 @@ def layout(schema: Schema) -> Layout:
     """Return the layout: the upper triangle of XᵀX, and Xᵀd̄."""
     size = schema.features + 1
     return Layout(Field("gram", (size * (size + 1) // 2,)), Field("m", (size, schema.outputs)))
-
-
-def terms(X: Matrix, d_bar: Matrix) -> dict[str, Any]:
-    """Return the sums of rows with a leading one, as they are."""
-    return {"gram": upper(X.T @ X), "m": X.T @ d_bar}
 
 
 def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> Shared:
