@@ -23,7 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.client import manifest_of
 from tacit.core.coordinator import Coordinator
+from tacit.core.errors import ConfigError
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution, step
@@ -190,7 +192,11 @@ class FedAvg(Method):
     @step
     def swap_kept(self, party: Party, message: Message, shared: Shared) -> Message:
         """Take back what the experimenter gives of what this client keeps, and show what it has."""
-        return rounds.swap_kept(party, message, self.kept)
+        if not manifest_of(party).experiment:
+            kept = ", ".join(self.kept)
+            raise ConfigError(f"{party.id} keeps {kept} at its site: only experiments show or set it")
+        party.state.update({name: message[name] for name in self.kept if name in message})
+        return Message({name: party.state[name] for name in self.kept if name in party.state})
 
     # -- whoever opens the total -------------------------------------------------------------------
 
