@@ -1,11 +1,8 @@
 """Small cells: classes, categories and columns that few rows of the whole federation have.
 
-In a sum of products of features, such as XᵀX, the line of a category that one row has *is* that row. So, as
-statistics offices do, a protected sum before all others counts how many rows have each class and category. A
-category that fewer have than ``min_count`` becomes part of "other", a class that fewer have ends the run.
-
-A client contributes min(count, min_count): the total reaches the least count exactly if the count of all rows
-does. Who opens it sees these numbers; other parties and the model see which cells were too small.
+A protected sum before all others counts how many rows have each class and category: docs/preparation.md says
+why, and what becomes of small ones. A client contributes min(count, min_count): the total reaches the least
+count exactly if the count of all rows does.
 
 Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
 The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but

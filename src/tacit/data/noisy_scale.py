@@ -6,8 +6,7 @@ negatives. Those with more than noise in them are the column's bounds; values be
 sum has n, Σu and Σu² of the values u between the bounds, from -1 to 1. A row brings one count for each column
 to the first sum, and at most (½, 1, 1) to the second; both are divided for a norm of at most 1.
 
-A column in which nothing is seen but noise, or zeros, is left out. A spread below what the noise could be is
-taken for that, so that such a column counts less than it should. Features of categories stay 0 or 1.
+What becomes of columns in which little but noise is seen is in docs/preparation.md.
 """
 
 from typing import Any, Literal
