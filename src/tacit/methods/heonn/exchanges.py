@@ -1,16 +1,13 @@
-"""The three exchanges of FedHEONN: what travels in each mode, and how it is solved.
+"""The three exchanges of FedHEONN: how what travels is made and solved; docs/fedheonn.md compares the modes.
 
-**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum, which shows
-nobody more than the total. Columns are divided by their length over the whole federation, so that all entries
-lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's sums travel side by side.
+**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector. Columns are divided by their length
+over the whole federation, so that all entries lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's
+sums travel side by side.
 
-**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2). A factor
-reveals XᵀFFX, and with it single rows of a client that has few (docs/fedheonn.md).
+**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2).
 
-**Robust**: triangles [R | z] in the clear, for a coordinator that may see them: no digits are lost. Gram
-matrices square the condition number. Triangles do not: TSQR (Demmel, Grigori, Hoemmen and Langou,
-"Communication-optimal parallel and sequential QR and LU factorizations", 2012) over the clients, with the
-right-hand side as further columns, is as exact as least squares on the pooled rows.
+**Robust**: triangles [R | z] in the clear, the right-hand side as further columns: TSQR over clients (Demmel,
+Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU factorizations", 2012).
 """
 
 from collections.abc import Mapping, Sequence
