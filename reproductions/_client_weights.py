@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reproductions._harness import Experiment, grid
 from reproductions._lines import Rows, plot
 from reproductions.aggregation import CLIENTS, DATA, federation
-from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, class_counts, concentration
+from tacit.methods.homogeneity import HWFedAvg, NWFedAvg, concentration
 from tacit.runs.page.figures import division
 
 WEIGHTED = {method.name: method.weighting for method in (HWFedAvg(), NWFedAvg())}
@@ -23,7 +23,7 @@ def counts(seed: int) -> NDArray[np.float64]:
     """Count the rows of each client (majority-even, all training rows) and class."""
     holdings = federation("majority-even", None, seed).holdings
     labels = [np.asarray(holdings.rows(index).target) for index in range(CLIENTS)]
-    return np.stack([class_counts(each, len(holdings.table.classes)) for each in labels])
+    return np.stack([np.bincount(each, minlength=len(holdings.table.classes)) for each in labels])
 
 
 def weight(strategy: str, client: int, seed: int) -> float:

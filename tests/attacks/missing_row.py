@@ -20,7 +20,7 @@ def row_of_the_missing(settled: Shared, learnt: Shared) -> Matrix:
     ``settled`` are the shared values after the preparation, ``learnt`` those after the terms: both are known
     to whoever opens totals.
     """
-    units = Units.of("logistic", learnt.schema, settled["norms"])
+    units = Units.of("logistic", settled, settled["norms"])
     gram = symmetric(learnt["gram"][0], len(units.lengths)) * np.outer(units.lengths, units.lengths)
     later = settled["spread"] * gram[0, 1:] + gram[0, 0] * settled["centre"]
     return settled["norms"][0] * settled["centre"] - later

@@ -99,7 +99,7 @@ def test_counts_of_rare_categories_go_to_the_one_they_count_as():
     schema = schema_of(mixed([0], [0.0]))
     # Of a, b, c, d: a and d stay, b counts as d, c is left out; missing ones count as a.
     recoding = Recoding(schema, np.array([0, 3, ABSENT, 3, 4, ABSENT, ABSENT, 0, ABSENT]))
-    assert recoding.merged(0, 0, np.array([10, 2, 4, 6, 1])).tolist() == [11, 0, 0, 8, 0]
+    assert recoding.merged(0, np.array([10, 2, 4, 6, 1])).tolist() == [11, 0, 0, 8, 0]
 
 
 def test_what_is_left_out_and_put_together_is_told():

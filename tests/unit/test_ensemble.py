@@ -159,7 +159,7 @@ def without_rows(*estimators: int):
 
     with (
         mock.patch.object(Party, "rng", marked),
-        mock.patch("tacit.methods.ensemble.draw_rows", drawn),
+        mock.patch("tacit.methods.heonn.patches.draw_rows", drawn),
     ):
         yield
 
@@ -216,7 +216,7 @@ def test_an_outlier_drawn_sixteen_times_is_not_refused():
     values[:, 1] = np.arange(100)
     table = Table.of(values, np.arange(100) % 2)
     always = np.repeat(0, MAX_REPEATS)
-    with mock.patch("tacit.methods.ensemble.draw_rows", lambda *_: always):
+    with mock.patch("tacit.methods.heonn.patches.draw_rows", lambda *_: always):
         training = federation_of(table, 1).train(FedHEONNEnsemble(2, 1.0, 1.0, True), protect="plain")
     assert not training.failures
 
@@ -406,8 +406,10 @@ def test_a_malformed_factor_is_that_clients_failure():
     method, schema = FedHEONNEnsemble(3, 1.0, 0.6, mode="paper"), mock.Mock(features=5, task="classification")
     good = np.zeros((3, 1, 4, 2))
     assert method.flaw("factor", good, schema) is None
-    assert "agreed was (3, 1)" in method.flaw("factor", good[:2], schema)
-    assert "agreed were 4" in method.flaw("factor", good[:, :, :3], schema)
+    assert "agreed were 3 networks" in method.flaw("factor", good[:2], schema)
+    assert "agreed was (1, 4, rank)" in method.flaw("factor", good[:, :, :3], schema)
+    assert "agreed were 3 networks" in method.flaw("factor", np.zeros(()), schema)
+    assert "agreed was (1, 4, rank)" in method.flaw("factor", np.zeros(3), schema)
     assert "absurd" in method.flaw("factor", good + 1e160, schema)
 
 

@@ -343,7 +343,7 @@ class TestLearning:
         rows = np.array(many.test.values[:50])
         rows[0, :3] *= 1e6
         expected = model.predict_proba(rows_of(many, rows))
-        prepared = model.inputs.matrix(model.inputs.table_of(rows_of(many, rows)))
+        prepared = model.inputs.matrix(model.schema.table_of(rows_of(many, rows)))
         assert np.linalg.norm(prepared, axis=1) == pytest.approx(0.7)
         saved = load_model(model.save(tmp_path / "model.safetensors"))
         assert (saved.predict_proba(rows_of(many, rows)) == expected).all()

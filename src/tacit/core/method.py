@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,8 @@ BINS = 200  # of the histograms of probabilities by which a federated evaluation
 MOST_ASIDE = 2.0**30  # rows that one client may keep aside: by it, their counts have a bound
 SITE_BINS = 50  # of the histogram of the sites' own scores, from 0 to 1
 NAMED = "score named"  # in a party's state: its own score was told in this run
+# Authors, title and year, as the docstring of a method's module cites its paper.
+CITATION = re.compile(r'^((?:\S+\. )+[^"]+), "([^"]+)",[^"]*?\b(\d{4})\b', re.MULTILINE)
 SITE_ROWS = 10  # with fewer rows kept aside, a site's score tells of single rows, and is not counted
 
 
@@ -42,8 +46,9 @@ class Method(Component):
     class_weight: Literal["balanced"] | None = field(default=None, kw_only=True)
 
     weighs_classes: ClassVar[bool] = False  # whether :meth:`train` makes use of :meth:`weigh_rows`
+    small: ClassVar[Mapping[str, Any]] = {}  # settings with which it learns in a moment, for contract tests
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    paper: ClassVar[str] = ""
+    paper: ClassVar[str] = ""  # as the docstring of its module cites it, unless the class says otherwise
     # What it shows by its nature, whatever protects its sums, in words by who sees it: "coordinator",
     # "client", or a service.
     reveals: ClassVar[Mapping[str, str]] = {}
@@ -61,6 +66,14 @@ class Method(Component):
     learns_from_models: ClassVar[bool] = False
     # Names of the contributions that it forms where noise is added to sums; None: all of them.
     noisy_contributions: ClassVar[tuple[str, ...] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cited = CITATION.search(getattr(sys.modules.get(cls.__module__), "__doc__", None) or "")
+        if cited and "paper" not in cls.__dict__:
+            *others, last = (re.sub(r"(\S+\. )+", "", author) for author in re.split(r",\s", cited[1]))
+            authors = f"{', '.join(others)} and {last}" if others else last
+            cls.paper = " ".join(f"{authors}, {cited[2]}, {cited[3]}".split())
 
     @property
     def divides_rows(self) -> bool:
@@ -179,9 +192,9 @@ class Method(Component):
         return self.model(shared)
 
     @classmethod
-    def tiny(cls) -> Method:
+    def tiny(cls) -> Self:
         """Return a setting that learns in a moment, for contract tests."""
-        return cls()
+        return cls.from_config(cls.small)
 
     @contribution(lambda self, schema: Layout(Field("counts", (schema.outputs,))))
     def class_counts(self, party: Party, shared: Shared) -> dict[str, Any]:

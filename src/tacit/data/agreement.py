@@ -115,29 +115,24 @@ def _read(columns: bytes, words: bytes) -> _Vocabulary:
         raise SchemaError(f"{len(names):,} columns: introduce 1 to {MOST_COLUMNS:,}")
     if len(set(names)) < len(names):
         raise SchemaError("two columns of one name: give each its own")
-    _check_vocabulary(signature, vocabulary)
-    return vocabulary
-
-
-def _check_vocabulary(signature: _Signature, vocabulary: _Vocabulary) -> None:
     if odd := vocabulary.categories.keys() - {name for name, kind in signature.columns if kind == "category"}:
         raise SchemaError(f"categories of '{min(odd)[:80]}', which is no column of categories")
     if vocabulary.classes and signature.task == "regression":  # the schema would be another one for all
         raise SchemaError("classes of a regression, which has none")
-    words = [word for values in vocabulary.categories.values() for word in values]
-    for what, count in (("categories", len(words)), ("classes", len(vocabulary.classes))):
+    categories = [word for values in vocabulary.categories.values() for word in values]
+    for what, count in (("categories", len(categories)), ("classes", len(vocabulary.classes))):
         if count > MOST_WORDS:
             raise SchemaError(
                 f"{count:,} {what} that are not declared, at most {MOST_WORDS:,} are taken: {DECLARE}"
             )
-    names = [name for name, _ in signature.columns]
     labels = [label for label in vocabulary.classes if isinstance(label, str)]
-    longest = max((*names, *signature.targets, *words, *labels), key=len)
+    longest = max((*names, *signature.targets, *categories, *labels), key=len)
     if len(longest) > LONGEST_WORD:
         raise SchemaError(
             f"'{longest[:40]}…' has {len(longest):,} characters: a name, category or class has at most "
             f"{LONGEST_WORD:,}"
         )
+    return vocabulary
 
 
 class Agreement:

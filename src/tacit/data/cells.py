@@ -1,11 +1,8 @@
 """Small cells: classes, categories and columns that few rows of the whole federation have.
 
-In a sum of products of features, such as XᵀX, the line of a category that one row has *is* that row. So, as
-statistics offices do, a protected sum before all others counts how many rows have each class and category. A
-category that fewer have than ``min_count`` becomes part of "other", a class that fewer have ends the run.
-
-A client contributes min(count, min_count): the total reaches the least count exactly if the count of all rows
-does. Who opens it sees these numbers; other parties and the model see which cells were too small.
+A protected sum before all others counts how many rows have each class and category: docs/preparation.md says
+why, and what becomes of small ones. A client contributes min(count, min_count): the total reaches the least
+count exactly if the count of all rows does.
 
 Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
 The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but
@@ -23,12 +20,9 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 from tacit.core.layout import Field, Layout
 from tacit.core.shared import Total
-from tacit.data.inputs import Recoding
+from tacit.data.inputs import Counts, Matrix, Recoding
 from tacit.data.schema import ABSENT, Schema
 from tacit.data.table import Table, some
-
-Counts = NDArray[np.int64]
-Matrix = NDArray[np.float64]
 
 BITS = 6  # of a value's code: whole numbers of one range of 64 all differ, other two values in 63 of 64 cases
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, as in multiplicative hashing
@@ -113,8 +107,7 @@ def check_at_hand(tables: Iterable[Table], schema: Schema, least: int, aside: in
     """Refuse the rows of all clients, where they are at hand, for which :class:`Cells` would end the run."""
     if schema.task == "classification":
         found = np.sum([np.bincount(schema.labels(t), minlength=len(schema.classes)) for t in tables], axis=0)
-        none = np.zeros((0, 1, 2), dtype=np.int64)
-        Cells(least, int(found.sum()), np.array(aside), found, none.ravel(), none).check(schema)
+        Cells.of(Total({"rows": found.sum(), "aside": aside, "classes": found}, 1), least).check(schema)
 
 
 # -- whoever opens the total ---------------------------------------------------------------------------------
@@ -198,7 +191,7 @@ class Cells:
                 flaw = known.features[first] != ABSENT and not varies[place] and bool(hints[place])
                 place += 1
             else:
-                flaw = bool(self._is_rare(known.merged(index, first, counts)).any())
+                flaw = bool(self._is_rare(known.merged(index, counts)).any())
             if flaw:
                 raise DataError(
                     f"fewer than min_count = {self.least} rows of these clients differ from the rest in "

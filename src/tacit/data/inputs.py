@@ -44,17 +44,12 @@ class Recoding:
         """Features that count as another one, or as none."""
         return np.flatnonzero(self.features != np.arange(len(self.features)))
 
-    def merged(self, index: int, first: int, counts: Counts) -> Counts:
-        """Return a column's counts once its rare cells are put together."""
-        words, result = len(counts) - 1, counts.copy()
-        for place in range(words):
-            target = self.features[first + place] - first
-            if target != place and self.features[first + place] != ABSENT:
-                result[target] += result[place]
-            result[place] = result[place] if target == place else 0
-        if self.gaps[index] != ABSENT:
-            result[self.gaps[index]] += result[words]
-            result[words] = 0
+    def merged(self, index: int, counts: Counts) -> Counts:
+        """Return a column's counts, the last of what is missing, once its rare cells are put together."""
+        places, result = np.delete(self._places(index), UNSEEN), np.zeros_like(counts)
+        counted = places != ABSENT
+        counted[-1] = True  # what counts as nothing else stays missing
+        np.add.at(result, places[counted], counts[counted])
         return result
 
     def encode(self, table: Table, *, lenient: bool = False) -> Matrix:
@@ -65,40 +60,38 @@ class Recoding:
         """
         if self.schema.numeric:
             X = np.array(table.values, dtype=np.float64)
-        else:
-            X = np.concatenate([self._column(table, i, lenient) for i in range(len(self.gaps))], axis=1)
-        for feature in self.moved:
-            if (target := self.features[feature]) != ABSENT:
-                X[:, target] += X[:, feature]
-            X[:, feature] = 0.0
+            X[:, self.features == ABSENT] = 0.0
+            return X
+        X = np.zeros((table.rows, self.schema.features))
+        for index, (column, own) in enumerate(zip(self.schema.columns, self.schema.places, strict=True)):
+            if column.kind == "category":
+                places = self._places(index)[self._codes(table, index, lenient)]
+                rows = np.flatnonzero(places != ABSENT)
+                X[rows, own.start + places[rows]] = 1.0
+            elif self.features[own.start] != ABSENT:
+                X[:, own.start] = table.values[:, index]
         return X
 
-    def _column(self, table: Table, index: int, lenient: bool) -> Matrix:
-        if self.schema.columns[index].kind == "number":
-            return np.asarray(table.values[:, index], dtype=np.float64)[:, None]
-        codes = self._codes(table, index, lenient)
-        onehot = np.zeros((len(codes), len(self.schema.columns[index].categories)))
-        rows = np.flatnonzero(codes >= 0)
-        onehot[rows, codes[rows]] = 1.0
-        return onehot
+    def _places(self, index: int) -> Counts:
+        """Return the place by which each code of a column counts, if any; codes -2 and -1 as well."""
+        own = self.schema.places[index]
+        features = np.append(self.features[own], ABSENT)
+        places = np.where(features == ABSENT, ABSENT, features - own.start)
+        return np.append(places[:-1], places[[self.unseen[index], self.gaps[index]]])
 
     def _codes(self, table: Table, index: int, lenient: bool) -> Counts:
-        lenient |= self.unseen[index] != ABSENT
-        codes = self.schema.codes(table, index, lenient=lenient)
-        codes = np.where(codes == ABSENT, self.gaps[index], codes)
-        return np.where(codes == UNSEEN, self.unseen[index], codes)
+        return self.schema.codes(table, index, lenient=lenient or self.unseen[index] != ABSENT)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return one value for each column: a number, or the code of a category; NaN if it is missing."""
         X = np.empty((table.rows, len(self.schema.columns)), dtype=np.float32)
-        for index, (column, place) in enumerate(zip(self.schema.columns, self.schema.places, strict=True)):
-            own = self.features[place]
+        for index, (column, own) in enumerate(zip(self.schema.columns, self.schema.places, strict=True)):
             if column.kind == "category":
-                places = np.append(np.where(own == ABSENT, np.nan, own - place.start), np.nan)
-                X[:, index] = places[self._codes(table, index, lenient)]
+                places = self._places(index)
+                X[:, index] = np.where(places == ABSENT, np.nan, places)[self._codes(table, index, lenient)]
             else:
                 with np.errstate(over="ignore"):
-                    X[:, index] = table.values[:, index] if own[0] != ABSENT else 0.0
+                    X[:, index] = table.values[:, index] if self.features[own.start] != ABSENT else 0.0
                 if np.isinf(X[:, index]).any():
                     raise DataError(
                         f"column '{column.name}' holds values that are infinite or beyond ±3.4e38, the limit "
@@ -163,10 +156,6 @@ class Inputs:
     def recoding(self) -> Recoding:
         """How rows are encoded, small cells put together."""
         return Recoding(self.schema, self.values.get("cells"))
-
-    def table_of(self, rows: Any) -> Table:
-        """Read plain rows as the schema's table; a category that nobody agreed on counts as "other"."""
-        return self.schema.table_of(rows)
 
     def columns(self, table: Table, *, lenient: bool = False) -> NDArray[np.float32]:
         """Return rows × columns, neither filled nor scaled: categories as agreed codes, NaN if missing."""

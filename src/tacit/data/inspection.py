@@ -13,7 +13,6 @@ from tacit.core.manifest import MIN_COUNT
 from tacit.data import synthetic
 from tacit.data.agreement import Agreement, introduce
 from tacit.data.catalog import DataSet, catalog, content_digest, file_digest, pinned_digest
-from tacit.data.database import is_database
 from tacit.data.files import BUILT_IN, available, is_path, load, locate
 from tacit.data.findings import Finding, look, look_at_schema, used_words, words_by_column
 from tacit.data.partition import split
@@ -93,7 +92,7 @@ def check(
     result: dict[str, Any] = {"name": name, "digest": None, "rows": 0, "columns": [], "leaves": {}}
     size = min(_SAMPLE, synthetic.SHAPES[name].rows) if name in synthetic.SHAPES else None
     data = None
-    path = None if name in BUILT_IN or size else name if is_database(name) else locate(name_or_path)
+    path = None if name in BUILT_IN or size else locate(name_or_path)
     try:
         if path is not None:
             reading = Reading(**{key: value for key, value in choices.items() if hasattr(Reading, key)})

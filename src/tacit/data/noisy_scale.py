@@ -6,24 +6,20 @@ negatives. Those with more than noise in them are the column's bounds; values be
 sum has n, Σu and Σu² of the values u between the bounds, from -1 to 1. A row brings one count for each column
 to the first sum, and at most (½, 1, 1) to the second; both are divided for a norm of at most 1.
 
-A column in which nothing is seen but noise, or zeros, is left out. A spread below what the noise could be is
-taken for that, so that such a column counts less than it should. Features of categories stay 0 or 1.
+What becomes of columns in which little but noise is seen is in docs/preparation.md.
 """
 
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
-from tacit.data.inputs import Inputs
+from tacit.data.inputs import Inputs, Matrix
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-
-Matrix = NDArray[np.float64]
 
 SUMS = 2
 POWERS = 4.0 ** np.arange(-12, 21)  # 6e-8 to 1e12: smaller numbers count as 0, larger ones as the largest

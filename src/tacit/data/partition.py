@@ -12,7 +12,6 @@ References
    Visual Classification": ``dirichlet``.
 """
 
-import heapq
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -166,14 +165,12 @@ def _cut(total: int, weights: NDArray[np.float64]) -> Counts:
 def _feed_empty(counts: Counts) -> None:
     """Give every client without rows one of the largest client's, out of its largest class."""
     sizes = counts.sum(axis=1)
-    largest = [(-int(size), client) for client, size in enumerate(sizes)]
-    heapq.heapify(largest)
     for client in np.flatnonzero(sizes == 0):
-        size, giver = heapq.heappop(largest)
+        giver = sizes.argmax()
         group = counts[giver].argmax()
         counts[giver, group] -= 1
         counts[client, group] += 1
-        heapq.heappush(largest, (size + 1, giver))
+        sizes[giver] -= 1
 
 
 def _deal(codes: NDArray[np.int64], counts: Counts, rng: np.random.Generator) -> Owner:

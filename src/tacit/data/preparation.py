@@ -31,13 +31,11 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.data import cells
 from tacit.data.agreement import Agreement, check_rows, introduce
-from tacit.data.inputs import Inputs
+from tacit.data.inputs import Inputs, Matrix
 from tacit.data.noisy_scale import SUMS, NoisyScale
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.data.words import WordSums
-
-Matrix = NDArray[np.float64]
 
 LEAST = 1e-12  # Σx² of a feature that is not zero, in a sum that rounds (to 2⁻⁶⁰): below, digits lack
 DIGITS = 8  # hexadecimal digits of a 32-bit image, of which extremes are found one by one
@@ -79,11 +77,6 @@ class Preparation(WordSums, NoisyScale, Component):
         """Read the agreed schema."""
         return Schema.from_message(message)
 
-    @property
-    def sums(self) -> int:
-        """How many sums :meth:`train` forms."""
-        return 1 + (DIGITS if self.scale == "minmax" else 0)
-
     def is_needless_for(self, method: Any) -> bool:
         """Return whether nothing has to be agreed: rows stay as they are, the method asks for no norms."""
         if not getattr(method, "needs_scale", True):
@@ -94,7 +87,9 @@ class Preparation(WordSums, NoisyScale, Component):
         """Return how many sums :meth:`train` forms for a method under a protection."""
         if self.is_needless_for(method):
             return 0
-        return (0 if self.scale == "none" else SUMS) if protection.adds_noise else self.sums
+        if protection.adds_noise:
+            return 0 if self.scale == "none" else SUMS
+        return 1 + (DIGITS if self.scale == "minmax" else 0)
 
     def check_clients(self, protection: Protection, clients: int) -> None:
         """Refuse what noise would spoil, and min-max scaling of few clients that are to be hidden each."""

@@ -122,11 +122,10 @@ class Table(Shown):
         """Return the values of a column that may divide rows: a group, a category or a numeric feature."""
         if name in self.groups:
             return self.groups[name]
-        for index, column in enumerate(self.columns):
-            if column.name == name:
-                return self.values[:, index]
-        valid = [*self.groups, *(column.name for column in self.columns)]
-        raise DataError(f"{self.name} has no column '{name}': {nearest(name, valid)}")
+        names = [column.name for column in self.columns]
+        if name in names:
+            return self.values[:, names.index(name)]
+        raise DataError(f"{self.name} has no column '{name}': {nearest(name, [*self.groups, *names])}")
 
 
 def is_frame(data: Any) -> bool:

@@ -6,10 +6,8 @@ they become "other". Of the others each client adds the letters, as numbers, in 
 total over so many holders, divided by their number, spells the word. Two words in one bucket fail its
 checksum, and are counted and spelt again under another hash.
 
-Who opens the totals learns how many rows (up to ``min_count`` from each client) have a hash, and of frequent
-words how many clients hold them; not which. A word that one can guess can be looked up in the counts. A
-coordinator that lies about the counts is told rare words, too, and not by whom. A client that does has to
-guess in which buckets others have rare words: the run ends at the first that nobody spells.
+What this shows to whom, and what a party can do that lies, is in docs/preparation.md. A client that lies has
+to guess in which buckets others have rare words: the run ends at the first that nobody spells.
 """
 
 import hashlib

@@ -40,8 +40,7 @@ from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.methods.fedheonn import INTERMEDIATE, FedHEONN
 from tacit.methods.heonn import patches
-from tacit.methods.heonn.exchange import Rows, Units, heaviest_row, invert_targets, stack
-from tacit.methods.heonn.patches import draw_rows, stack_fields, unstack_fields
+from tacit.methods.heonn.exchange import Rows, Units, invert_targets, stack, with_bias
 from tacit.models.activations import ActivationName
 from tacit.models.onelayer import Ensemble, Vote
 
@@ -83,10 +82,6 @@ class FedHEONNEnsemble(Method):
     name = "fedheonn-ensemble"
     weighs_classes: ClassVar[bool] = True
     default_protection, default_settings = FedHEONN.default_protection, FedHEONN.default_settings
-    paper = (
-        "Pampín-Rodríguez, Fontenla-Romero, Hernández-Pereira and Guijarro-Berdiñas, Efficient and Secure "
-        "Federated Learning with Ensemble of One-Layer Neural Networks, 2025"
-    )
 
     estimators: int = 10
     samples: float = 0.5
@@ -168,21 +163,24 @@ class FedHEONNEnsemble(Method):
         limit = self.max_memory and self.max_memory // shared.schema.features
         weights = self.weigh_rows(table, shared)
         samples = [
-            draw_rows(party.rng("rows", estimator), table.rows, self.samples, self.replace_samples)
+            patches.draw_rows(party.rng("rows", estimator), table.rows, self.samples, self.replace_samples)
             for estimator in range(self.estimators)
         ]
 
         def fit(estimator: int) -> dict[str, Any]:
-            drawn, units, found = self._drawn(shared, estimator), self._units(shared, estimator), []
+            (columns, factors), found = self._drawn(shared, estimator), []
+            units = self._units(shared, estimator)
             for members in patches.split_batches(samples[estimator], limit):
                 rows = whole or self._prepare(table.take(members), shared)
-                chosen = patches.take_patch(rows, members if whole else slice(None), *drawn)
+                taken = members if whole else slice(None)
+                design = with_bias(rows.designs[0][taken][:, columns] * factors)
+                chosen = Rows([design], rows.d_bar[taken], rows.slope[taken])
                 chosen = chosen.weighted(None if weights is None else weights[members])
                 found.append(exchange.terms(chosen, units, grams))
             return found[0] if len(found) == 1 else exchange.combine(found)
 
-        found = stack_fields(each(fit, self.estimators, self.processes))
-        return patches.join_columns(found, self._patch_layout(shared.schema))
+        found = each(fit, self.estimators, self.processes)
+        return patches.join(found, self._patch_layout(shared.schema))
 
     def _prepare(self, table: Table, shared: Shared) -> Rows:
         targets = invert_targets(self.network.function(shared.schema), table, shared.schema)
@@ -196,14 +194,17 @@ class FedHEONNEnsemble(Method):
 
     def _units(self, shared: Shared, estimator: int) -> Units:
         norms, (columns, factors) = shared["norms"], self._drawn(shared, estimator)
-        squares = np.append(norms[0], norms[1:][columns] * factors**2) * heaviest_row(shared)
-        return Units.of(self.network.function(shared.schema), shared.schema, squares)
+        squares = np.append(norms[0], norms[1:][columns] * factors**2)
+        return Units.of(self.network.function(shared.schema), shared, squares)
 
     # -- whoever opens the total -------------------------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
-        agreed = self.estimators, self.network.count_grams(schema)
-        return patches.find_flaw(name, piece, agreed, self._size(schema))
+        if piece.shape[:1] != (self.estimators,):
+            return f"has shape {piece.shape}, agreed were {self.estimators} networks"
+        agreed = self._size(schema), self.network.count_grams(schema)
+        flaws = (self.network.exchange.flaw(name, one, *agreed) for one in piece)
+        return next((flaw for flaw in flaws if flaw), None)
 
     def fold(self, name: str, pieces: Sequence[Any]) -> Any:
         fold = self.network.fold
@@ -212,7 +213,7 @@ class FedHEONNEnsemble(Method):
     def operator(self, clear: Mapping[str, Any]) -> Any:
         """Return, in mode "paper", the matrices by which the coordinator multiplies m, unopened."""
         self._refuse_all_empty(self._find_empty(clear))
-        found = [self.network.operator(own) for own in unstack_fields(clear, self.estimators)]
+        found = [self.network.operator(own) for own in patches.split(clear, self.estimators)]
         # For each estimator one for all outputs, or one for each.
         return np.concatenate([one[None] if one.ndim == 2 else one for one in found])
 
@@ -221,7 +222,7 @@ class FedHEONNEnsemble(Method):
 
     def _find_empty(self, fields: Mapping[str, Any], error: float = 0.0) -> NDArray[np.bool_]:
         is_empty = self.network.exchange.is_empty
-        return np.array([is_empty(own, error) for own in unstack_fields(fields, self.estimators)])
+        return np.array([is_empty(own, error) for own in patches.split(fields, self.estimators)])
 
     def _describe_empty(self, empty: NDArray[np.bool_]) -> list[str]:
         text = f"{empty.sum()} of {self.estimators} networks drew none of these clients' rows: raise samples"
@@ -237,21 +238,20 @@ class FedHEONNEnsemble(Method):
     @apply
     def solve(self, total: Total, shared: Shared) -> Shared:
         """Return the weights of every estimator (algorithm 4); one for which nobody drew rows has no vote."""
-        fields = patches.split_columns(total, self._patch_layout(shared.schema), self.estimators)
+        fields = patches.split(total, self.estimators, self._patch_layout(shared.schema))
         # If the coordinator multiplied, only the weights are known: an empty network's are zero.
-        sizes = np.abs(fields["m"]).max(axis=(1, 2)) if total.multiplied else np.ones(self.estimators)
+        sizes = np.array([np.abs(own["m"]).max() if total.multiplied else 1.0 for own in fields])
         zero = (sizes <= total.error) & (sizes.max() > total.error)
         exchange = self.network.exchange
 
         def solve_one(estimator: int) -> Mapping[str, Any]:
-            own = {name: value[estimator] for name, value in fields.items()}
             if zero[estimator]:
-                return {"weights": np.zeros_like(own["m"])}
+                return {"weights": np.zeros_like(fields[estimator]["m"])}
             earlier = {name: shared[name][estimator] for name in INTERMEDIATE if name in shared}
-            one = Total(own, total.contributors, total.error, total.multiplied, total.exact)
+            one = Total(fields[estimator], total.contributors, total.error, total.multiplied, total.exact)
             return exchange.solve(one, Shared(shared.schema, earlier), self._units(shared, estimator))
 
-        found = stack_fields(each(solve_one, self.estimators, self.processes))
+        found = patches.join(each(solve_one, self.estimators, self.processes))
         empty = zero if total.multiplied else self._find_empty(found, total.error)
         self._refuse_all_empty(empty)
         return shared | found | ({"empty": empty} if empty.any() or "empty" in shared else {})

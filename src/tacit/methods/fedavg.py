@@ -19,11 +19,13 @@ The parts are in :mod:`tacit.methods.averaging`; other papers replace one of the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.client import manifest_of
 from tacit.core.coordinator import Coordinator
+from tacit.core.errors import ConfigError
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution, step
@@ -89,10 +91,6 @@ class FedAvg(Method):
     kept: ClassVar[tuple[str, ...]] = ()  # in a client's state: what it keeps for itself from round to round
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 3, "epochs": 2, "batch": 8, "rate": 0.3}
     default_protection: ClassVar[str] = "masked"
-    paper = (
-        "McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-Efficient Learning of Deep "
-        "Networks from Decentralized Data, 2017"
-    )
 
     architecture: Architecture = field(default_factory=Architecture)
     rounds: int = 10
@@ -194,7 +192,11 @@ class FedAvg(Method):
     @step
     def swap_kept(self, party: Party, message: Message, shared: Shared) -> Message:
         """Take back what the experimenter gives of what this client keeps, and show what it has."""
-        return rounds.swap_kept(party, message, self.kept)
+        if not manifest_of(party).experiment:
+            kept = ", ".join(self.kept)
+            raise ConfigError(f"{party.id} keeps {kept} at its site: only experiments show or set it")
+        party.state.update({name: message[name] for name in self.kept if name in message})
+        return Message({name: party.state[name] for name in self.kept if name in party.state})
 
     # -- whoever opens the total -------------------------------------------------------------------
 
@@ -232,10 +234,6 @@ class FedAvg(Method):
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
         return shared | strip_prefix(rounds.PREVIOUS, shared)
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls.from_config(cls.small)
 
     def check(self, schema: Schema) -> None:
         super().check(schema)

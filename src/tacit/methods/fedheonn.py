@@ -43,7 +43,7 @@ from tacit.methods.heonn.exchange import Rows, has_constant_slope, invert_target
 from tacit.methods.heonn.noisy import group_rows
 from tacit.methods.heonn.selection import COMPARED
 from tacit.methods.heonn.settings import Settings
-from tacit.models.leastsquares import Matrix
+from tacit.models.leastsquares import Matrix, upper
 from tacit.models.onelayer import OneLayer
 
 INTERMEDIATE = ("m", "factor", "gram", "triangle", "finals")  # what weights are made of; no model needs it
@@ -94,10 +94,6 @@ class FedHEONN(Settings):
     default_protection = "masked"
     default_settings: ClassVar[Mapping[str, Any]] = {"opens": "clients"}
     noisy_contributions = ("noisy_terms",)
-    paper = (
-        "Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, FedHEONN: Federated and "
-        "homomorphically encrypted learning method for one-layer neural networks, 2023"
-    )
 
     def init(self, schema: Schema, rng: np.random.Generator) -> Mapping[str, Any]:
         return {"layer_seed": int(rng.integers(2**62))} if self.hidden else {}
@@ -149,7 +145,8 @@ class FedHEONN(Settings):
     def raw_terms(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the same of rows that are not scaled: the scale is found in their sum."""
         d_bar, _ = invert_targets(self.function(shared.schema), party.data, shared.schema)
-        return unscaled.terms(Inputs.of(shared).matrix(party.data, bias=True), d_bar)
+        X = Inputs.of(shared).matrix(party.data, bias=True)
+        return {"gram": upper(X.T @ X), "m": X.T @ d_bar}
 
     def _noisy_layout(self, schema: Schema) -> Layout:
         return self.noisy_sums(schema).layout(schema, self.size(schema) - 1, self.count_noisy_grams(schema))

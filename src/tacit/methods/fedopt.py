@@ -20,24 +20,18 @@ from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.settings_group import Rule
 from tacit.core.shared import Shared
 from tacit.methods.averaging.aggregation import ServerStep
 from tacit.methods.fedavg import FedAvg
-from tacit.models.network import Network
+from tacit.models.network import Network, Vector
 from tacit.models.neural import PREFIX
-
-Array = NDArray[np.float64]
-PAPER = (
-    "Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan, Adaptive Federated Optimization, 2021"
-)
 
 
 @dataclass(frozen=True)
-class AdaptiveStep(ServerStep):
-    """An adaptive step: everything but how v moves.
+class AdamStep(ServerStep):
+    """Adam: v is a moving average of squares. The other steps differ in how v moves.
 
     Parameters
     ----------
@@ -88,35 +82,27 @@ class AdaptiveStep(ServerStep):
             result |= {f"m/{name}": m, f"v/{name}": v, PREFIX + name: weights}
         return result
 
-    def _next_v(self, v: Array, square: Array) -> Array:
-        raise NotImplementedError
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
+        return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
-class AdagradStep(AdaptiveStep):
+class AdagradStep(AdamStep):
     """Adagrad: v adds up all squares."""
 
     eta: float = 0.3
     beta1: float = 0.0
     v0: float = 1.0
 
-    def _next_v(self, v: Array, square: Array) -> Array:
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
         return v + square
 
 
 @dataclass(frozen=True)
-class AdamStep(AdaptiveStep):
-    """Adam: v is a moving average of squares."""
-
-    def _next_v(self, v: Array, square: Array) -> Array:
-        return self.beta2 * v + (1 - self.beta2) * square
-
-
-@dataclass(frozen=True)
-class YogiStep(AdaptiveStep):
+class YogiStep(AdamStep):
     """Yogi: v grows and shrinks by at most (1 - β₂) Δ², whatever it is."""
 
-    def _next_v(self, v: Array, square: Array) -> Array:
+    def _next_v(self, v: Vector, square: Vector) -> Vector:
         return v - (1 - self.beta2) * square * np.sign(v - square)
 
 
@@ -125,7 +111,6 @@ class FedAdagrad(FedAvg):
     """FedAvg with Adagrad at the server (Reddi et al., 2021)."""
 
     name = "fedadagrad"
-    paper = PAPER
 
     server: AdagradStep = field(default_factory=AdagradStep)
 
@@ -135,7 +120,6 @@ class FedAdam(FedAvg):
     """FedAvg with Adam at the server (Reddi et al., 2021)."""
 
     name = "fedadam"
-    paper = PAPER
 
     server: AdamStep = field(default_factory=AdamStep)
 
@@ -145,6 +129,5 @@ class FedYogi(FedAvg):
     """FedAvg with Yogi at the server (Reddi et al., 2021)."""
 
     name = "fedyogi"
-    paper = PAPER
 
     server: YogiStep = field(default_factory=YogiStep)

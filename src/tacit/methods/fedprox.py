@@ -45,10 +45,6 @@ class FedProx(FedAvg):
     """FedAvg with clients held near the common weights (Li et al., 2020)."""
 
     name = "fedprox"
-    paper = (
-        "Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, Federated Optimization in Heterogeneous Networks, "
-        "2020"
-    )
 
     local: ProximalTraining = field(default_factory=ProximalTraining)
 

@@ -90,10 +90,6 @@ class Flop(FedAvg):
     name = "flop"
     has_model_by_round = False
     kept = KEPT
-    paper = (
-        "Yang, Zhang, Hao, Spell and Carin, FLOP: Federated Learning on Medical Datasets using Partial "
-        "Networks, 2021"
-    )
     reveals: ClassVar[Mapping[str, str]] = {
         "coordinator": "changes of shared layers as the protection shows them, nothing of private ones; with "
         "fit_heads also sums over all rows of what the last layer gets and should give, as Gram matrix",

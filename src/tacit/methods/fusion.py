@@ -31,14 +31,13 @@ from tacit.core.protection import Protection
 from tacit.core.shared import Shared, Total
 from tacit.crypto.accounting import sigma_for
 from tacit.crypto.noise import add_noise
-from tacit.data.inputs import Inputs, shorten_rows
+from tacit.data.inputs import Inputs, Matrix, shorten_rows
 from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.methods.base import Method
 from tacit.models.estimator import Estimator, fit_estimator, name_estimator
 from tacit.models.marginals import FAMILIES, Marginal, describe
 
-Matrix = NDArray[np.float64]
 TOLD = ("distributions", "model")  # by each client
 NOISY = "noisy_sums"  # in a client's state: whoever asks again sees nothing more
 LEVELS = 20  # values that a number may have to be drawn from these, not from a distribution
@@ -92,7 +91,6 @@ class Fusion(Method):
     """
 
     name = "fusion"
-    paper = "Kasturi, Ellore and Hota, Fusion Learning: A One Shot Federated Learning, 2020"
     default_protection = "plain"  # no sum hides what it sends; the run says so
     needs_norms = False
     weighs_classes = True

@@ -80,7 +80,6 @@ class Graffl(FedAvg):
     name = "graffl"
     tasks = ("classification",)
     small: ClassVar[Mapping[str, Any]] = {"hidden": (3,), "batch": 8, "rate": 0.05, "rounds": 3, **FEW}
-    paper = "Hahn and Lee, GRAFFL: Gradient-free Federated Learning of a Bayesian Generative Model, 2020"
     reveals: ClassVar[Mapping[str, str]] = {
         "coordinator": "where totals open there, the generator, and how far the summaries of all clients lie "
         "from each mixture that was tried: it gets answers to distance queries, of its choice if it cheats",

@@ -29,16 +29,6 @@ from tacit.methods.averaging.aggregation import Weighting
 from tacit.methods.fedavg import FedAvg
 from tacit.models.network import Targets, Vector
 
-PAPER = (
-    "Santos, Templeton, Chemli, Cerasti, Pugliese, Bruno, De Cubellis and Jug, Exploring Aggregation "
-    "Strategies for Federated Learning in National Statistics, 2023"
-)
-
-
-def class_counts(labels: Targets, classes: int) -> Vector:
-    """Return N_ij: rows of each class."""
-    return np.bincount(labels, minlength=classes).astype(np.float64)
-
 
 def concentration(counts: Vector, shares: Vector) -> float:
     """Return s_i = Σ_j P_j p_ij²: small for a client with evenly spread classes."""
@@ -102,7 +92,7 @@ class HomogeneityWeighting(Weighting):
     def _concentrations(self, labels: Targets, shared: Shared) -> tuple[float, float]:
         """Return s_i, and the largest of a client that is not heterogeneous."""
         shares: Vector = shared["class_shares"]
-        s = concentration(class_counts(labels, shared.schema.outputs), shares)
+        s = concentration(np.bincount(labels, minlength=len(shares)).astype(np.float64), shares)
         return s, self.threshold * float(shares @ shares**2)
 
 
@@ -121,7 +111,6 @@ class HWFedAvg(FedAvg):
 
     name = "hwfedavg"
     tasks = ("classification",)
-    paper = PAPER
 
     weighting: HomogeneityWeighting = field(default_factory=HomogeneityWeighting)
 
@@ -132,6 +121,5 @@ class NWFedAvg(FedAvg):
 
     name = "nwfedavg"
     tasks = ("classification",)
-    paper = PAPER
 
     weighting: InverseHomogeneityWeighting = field(default_factory=InverseHomogeneityWeighting)

@@ -71,10 +71,6 @@ class Mime(FedAvg):
 
     name = "mime"
     tasks = ("classification",)
-    paper = (
-        "Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, Breaking the centralized barrier for "
-        "cross-device federated learning, 2021"
-    )
 
     weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
     server: FrozenStep = field(default_factory=FrozenStep)

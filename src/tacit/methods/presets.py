@@ -23,10 +23,6 @@ class PFMLP(FedAvg):
     """FedAvg under Paillier, each round with another client's key (Fang and Qian, 2021)."""
 
     name = "pfmlp"
-    paper = (
-        "Fang and Qian, Privacy Preserving Machine Learning with Homomorphic Encryption and Federated "
-        "Learning, 2021"
-    )
     default_protection: ClassVar[str] = "paillier"
     default_settings: ClassVar[Mapping[str, Any]] = {"holder": "in-turn"}
 

@@ -97,10 +97,6 @@ class RingMLP(FedAvg):
     tasks = ("classification",)
     default_protection: ClassVar[str] = "ring"
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "rounds": 4, "rate": 1.0}
-    paper = (
-        "Angulo, Márquez and Villanueva-Polanco, Training of Classification Models via Federated Learning "
-        "and Homomorphic Encryption, 2023"
-    )
 
     architecture: Architecture = field(default_factory=lambda: Architecture(hidden=(), activation="tanh"))
     rounds: int = 120

@@ -43,10 +43,6 @@ class Scaffold(FedAvg):
 
     name = "scaffold"
     kept = KEPT
-    paper = (
-        "Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, SCAFFOLD: Stochastic Controlled Averaging for "
-        "Federated Learning, 2020"
-    )
 
     weighting: Weighting = field(default_factory=lambda: Weighting("equal"))
 

@@ -76,7 +76,6 @@ class SplitFed(FedAvg):
         "coordinator": "how many batches each client has",
         "client": "gradients by its own smashed data, and the main server's part after each round",
     }
-    paper = "Thapa, Chamikara, Camtepe and Sun, SplitFed: When Federated Learning Meets Split Learning, 2022"
 
     privacy: ExamplePrivacy = field(default_factory=lambda: ExamplePrivacy(sampling=1.0))
     variant: Literal["v1", "v2"] = "v1"

@@ -112,12 +112,13 @@ def _inverse_root(system: Matrix, least: float) -> Matrix | None:
 
 def triangle(A: Matrix, b: Matrix) -> Matrix:
     """Return R of [A | b] = QR: all that least squares needs of the rows, at their own condition number."""
-    return np.asarray(np.linalg.qr(np.concatenate([A, b], axis=1), mode="r"))
+    return stack([np.concatenate([A, b], axis=1)])
 
 
 def stack(triangles: Sequence[Matrix]) -> Matrix:
-    """Return the triangle of all rows from the triangles of parts of them (TSQR)."""
-    return np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r"))
+    """Return the triangle of all rows from the triangles of parts of them (TSQR), square if they are few."""
+    R = np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r"))
+    return np.pad(R, ((0, R.shape[1] - len(R)), (0, 0)))
 
 
 def solve_triangle(R: Matrix, outputs: int, lam: float) -> Matrix:

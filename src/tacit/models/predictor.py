@@ -58,7 +58,7 @@ class Predictor(Shown):
 
     def _matrix(self, rows: Any) -> Matrix:
         # Of a table, unknown categories count as "other" or, if there is none, as missing.
-        return self.inputs.matrix(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
+        return self.inputs.matrix(self.schema.table_of(rows), lenient=isinstance(rows, Table))
 
     def outputs(self, rows: Any) -> Matrix:
         """Return the outputs for raw rows or a table."""
@@ -114,7 +114,7 @@ class Predictor(Shown):
         data = to_arrow(rows, "rows")
         known = {column.name for column in self.schema.columns}
         found = data.drop_columns([name for name in data.column_names if name in known])
-        table = self.inputs.table_of(data.select([name for name in data.column_names if name in known]))
+        table = self.schema.table_of(data.select([name for name in data.column_names if name in known]))
         predicted, targets = self.predict(table), self.schema.target_names
         columns = {"prediction": predicted}
         if self.schema.task == "classification":

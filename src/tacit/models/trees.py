@@ -75,7 +75,7 @@ class BoostedTrees(Predictor):
 
     def columns(self, rows: Any) -> NDArray[np.float32]:
         """Return raw rows or a table as the trees read them, and an exported booster: NaN is missing."""
-        return self.inputs.columns(self.inputs.table_of(rows), lenient=isinstance(rows, Table))
+        return self.inputs.columns(self.schema.table_of(rows), lenient=isinstance(rows, Table))
 
     def _matrix(self, rows: Any) -> Any:
         return self.columns(rows)

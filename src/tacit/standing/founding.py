@@ -108,7 +108,8 @@ def _found_federation(
     coordinator.enrol()
     components.method.check(coordinator.schema)
     counted = manifest.min_count > 1
-    coordinator.protection.prepare(components.preparation.sums + counted)
+    sums = components.preparation.count_sums(components.method, components.protection)
+    coordinator.protection.prepare(sums + counted)
     if counted:
         coordinator.parties = components.preparation.count_cells(coordinator)
     settled = components.preparation.train(coordinator)

@@ -12,14 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import manifest_of
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DifferencingError, TacitError
 from tacit.core.events import Evaluated, Noted
 from tacit.core.fields import add_prefix
 from tacit.core.layout import Field, Layout
-from tacit.core.message import Message
-from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
@@ -231,12 +228,3 @@ def give_back(coordinator: Coordinator, swap: Callable[..., Any], names: Sequenc
     known = {one: dict(zip(names, row, strict=True)) for one, *row in zip(clients, *columns, strict=False)}
     if jobs := {name: known[name] for name in coordinator.parties if name in known}:
         list(coordinator.ask(swap, jobs=jobs, failures={}))
-
-
-def swap_kept(party: Party, message: Message, names: Sequence[str]) -> Message:
-    """Take back what the experimenter gives of what this client keeps, and show what it has."""
-    if not manifest_of(party).experiment:
-        kept = ", ".join(names)
-        raise ConfigError(f"{party.id} keeps {kept} at its site: only experiments show or set it")
-    party.state.update({name: message[name] for name in names if name in message})
-    return Message({name: party.state[name] for name in names if name in party.state})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from tacit.core.method import CLASS_WEIGHTS
 from tacit.core.shared import Shared, Total
 from tacit.data.schema import Schema
 from tacit.data.table import Table
-from tacit.models.activations import ACTIVATIONS, HIGH, LOW, ActivationName
+from tacit.models.activations import ACTIVATIONS, HIGH, LOW
 from tacit.models.leastsquares import Matrix
 
 MAX_ENTRY = 1e150  # of a factor or triangle
@@ -27,11 +27,6 @@ MAX_SLOPE = {"linear": 1.0, "logistic": 0.25, "softplus": 1.0}
 def has_constant_slope(activation: str, schema: Schema) -> bool:
     """Return whether F is a number times I, so that one factor or Gram matrix serves all outputs."""
     return activation == "linear" or (activation == "logistic" and schema.task == "classification")
-
-
-def choose_activation(chosen: ActivationName | None, schema: Schema) -> ActivationName:
-    """Return the activation of the outputs: if none is chosen, linear for a regression, else logistic."""
-    return chosen or ("linear" if schema.task == "regression" else "logistic")
 
 
 def invert_targets(activation: str, table: Table, schema: Schema) -> tuple[Matrix, Matrix]:
@@ -94,10 +89,18 @@ class Units:
     constant_slope: bool  # f' is ``slope`` for every row and output, so that rows need no factor
 
     @classmethod
-    def of(cls, activation: str, schema: Schema, norms: Matrix) -> Units:
+    def of(cls, activation: str, shared: Shared, norms: Matrix) -> Units:
         """Return the units for columns with these sums of squares; the first column is that of the ones."""
+        schema = shared.schema
+        norms = norms * np.max(shared.get(CLASS_WEIGHTS, 1.0))  # columns of weighted rows are longer, up to √
+        lengths = np.sqrt(HEADROOM * np.where(norms > 0, norms, 1.0))
         constant = has_constant_slope(activation, schema)
-        return _units_of(activation, schema.task == "classification", constant, norms.tobytes())
+        if schema.task == "regression":
+            return cls(lengths, MAX_SLOPE[activation], None, constant)
+        inverses, slopes = invert_class_targets(activation)
+        largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
+        target_length = largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0)))
+        return cls(lengths, max(slopes), target_length, constant)
 
     @property
     def target_unit(self) -> float:
@@ -115,24 +118,6 @@ class Units:
     def first(self, size: int) -> Units:
         """Return the units of the first columns."""
         return replace(self, lengths=self.lengths[:size])
-
-
-@lru_cache(maxsize=256)  # the same for all clients; one for each estimator of an ensemble
-def _units_of(activation: str, classification: bool, constant: bool, squares: bytes) -> Units:
-    norms = np.frombuffer(squares)
-    lengths = np.sqrt(HEADROOM * np.where(norms > 0, norms, 1.0))
-    lengths.flags.writeable = False
-    if not classification:
-        return Units(lengths, MAX_SLOPE[activation], None, constant)
-    inverses, slopes = invert_class_targets(activation)
-    largest = max(abs(slope * inverse) for slope, inverse in zip(slopes, inverses, strict=True))
-    target_length = largest * float(np.sqrt(HEADROOM * max(float(norms[0]), 1.0)))
-    return Units(lengths, max(slopes), target_length, constant)
-
-
-def heaviest_row(shared: Shared) -> float:
-    """Return the largest weight of a row: columns of weighted rows are at most √ of it longer."""
-    return float(np.max(shared.get(CLASS_WEIGHTS, 1.0)))
 
 
 def find_absurd(piece: Matrix) -> str | None:

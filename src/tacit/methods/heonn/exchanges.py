@@ -1,16 +1,13 @@
-"""The three exchanges of FedHEONN: what travels in each mode, and how it is solved.
+"""The three exchanges of FedHEONN: how what travels is made and solved; docs/fedheonn.md compares the modes.
 
-**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector through any protected sum, which shows
-nobody more than the total. Columns are divided by their length over the whole federation, so that all entries
-lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's sums travel side by side.
+**Sealed**: sums only; the upper triangle of XᵀFFX and m are one vector. Columns are divided by their length
+over the whole federation, so that all entries lie in [-1, 1]; λ stays that of eq. 2. With folds, every fold's
+sums travel side by side.
 
-**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2). A factor
-reveals XᵀFFX, and with it single rows of a client that has few (docs/fedheonn.md).
+**Paper**: as published; factors U S in the clear, m through the protected sum (algorithms 1 and 2).
 
-**Robust**: triangles [R | z] in the clear, for a coordinator that may see them: no digits are lost. Gram
-matrices square the condition number. Triangles do not: TSQR (Demmel, Grigori, Hoemmen and Langou,
-"Communication-optimal parallel and sequential QR and LU factorizations", 2012) over the clients, with the
-right-hand side as further columns, is as exact as least squares on the pooled rows.
+**Robust**: triangles [R | z] in the clear, the right-hand side as further columns: TSQR over clients (Demmel,
+Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU factorizations", 2012).
 """
 
 from collections.abc import Mapping, Sequence
@@ -217,10 +214,10 @@ class Robust(Exchange):
         X, b = rows.designs[0], rows.slope * rows.d_bar
         slopes: list[Any] = [units.slope] if units.constant_slope else np.split(rows.slope, grams, axis=1)
         pairs = zip(slopes, np.split(b, grams, axis=1), strict=True)
-        return {"triangle": np.stack([_pad(leastsquares.triangle(X * slope, own)) for slope, own in pairs])}
+        return {"triangle": np.stack([leastsquares.triangle(X * slope, own) for slope, own in pairs])}
 
     def fold(self, name: str, pieces: Sequence[Matrix]) -> Matrix:
-        return np.stack([_pad(leastsquares.stack(own)) for own in zip(*pieces, strict=True)])
+        return np.stack([leastsquares.stack(own) for own in zip(*pieces, strict=True)])
 
     def solve(self, total: Total, shared: Shared, units: Units) -> Mapping[str, Any]:
         triangles = np.asarray(total["triangle"])
@@ -229,7 +226,3 @@ class Robust(Exchange):
         outputs = shared.schema.outputs if len(triangles) == 1 else 1
         each = [leastsquares.solve_triangle(R, outputs, self.lam) for R in triangles]
         return {"weights": np.concatenate(each, axis=1), "triangle": triangles}
-
-
-def _pad(R: Matrix) -> Matrix:
-    return np.pad(R, ((0, R.shape[1] - len(R)), (0, 0)))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.layout import Field, Layout
-from tacit.methods.heonn.exchange import HEADROOM, Rows, find_absurd, stack, with_bias
+from tacit.methods.heonn.exchange import HEADROOM, stack
 from tacit.models.leastsquares import Matrix
 
 Indices = NDArray[np.int64]
@@ -53,13 +53,6 @@ def draw_rows(rng: np.random.Generator, rows: int, share: float, replace: bool) 
     return np.repeat(np.arange(rows), np.minimum(counts, MAX_REPEATS))
 
 
-def take_patch(rows: Rows, members: Any, columns: Indices, factors: Matrix) -> Rows:
-    """Return some rows and columns, with a leading one."""
-    X = rows.designs[0][members][:, columns]
-    X *= factors
-    return Rows([with_bias(X)], rows.d_bar[members], rows.slope[members])
-
-
 def split_batches(members: Indices, size: int | None) -> Iterator[Indices]:
     """Yield the members in batches of at most ``size``; one batch, maybe empty, if there is no limit."""
     step = size or max(1, len(members))
@@ -79,26 +72,18 @@ def repeat_layout(layout: Layout, times: int) -> Layout:
     return Layout(*map(repeat, (*layout.fields, *layout.clear)))
 
 
-def join_columns(fields: Mapping[str, Matrix], layout: Layout) -> dict[str, Matrix]:
-    """Return stacked fields as the repeated layout has them: columns of all estimators side by side."""
-    joined = {f.name: np.concatenate(list(fields[f.name]), axis=1) for f in layout.fields if f.columns}
-    return {**fields, **joined}
+def join(pieces: Sequence[Mapping[str, Any]], layout: Layout | None = None) -> dict[str, Matrix]:
+    """Stack the named arrays of all estimators; those that one has in columns stand side by side."""
+    beside = {field.name for field in layout.fields if field.columns} if layout else ()
+    parts = {name: [piece[name] for piece in pieces] for name in pieces[0]}
+    return {name: np.concatenate(v, axis=1) if name in beside else stack(v) for name, v in parts.items()}
 
 
-def split_columns(fields: Mapping[str, Matrix], layout: Layout, times: int) -> dict[str, Matrix]:
-    """Return what :func:`join_columns` was given."""
-    split = {f.name: np.stack(np.split(fields[f.name], times, axis=1)) for f in layout.fields if f.columns}
-    return {**fields, **split}
-
-
-def stack_fields(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Matrix]:
-    """Stack the named arrays of all estimators; factors of lower rank are padded with zero columns."""
-    return {name: stack([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
-def unstack_fields(fields: Mapping[str, Any], times: int) -> list[dict[str, Any]]:
-    """Return the named arrays of each estimator."""
-    return [{name: value[index] for name, value in fields.items()} for index in range(times)]
+def split(fields: Mapping[str, Any], times: int, layout: Layout | None = None) -> list[dict[str, Any]]:
+    """Return the named arrays of each estimator from what :func:`join` makes of them."""
+    beside = {field.name for field in layout.fields if field.columns} if layout else ()
+    parts = {name: np.split(v, times, axis=1) if name in beside else v for name, v in fields.items()}
+    return [{name: part[index] for name, part in parts.items()} for index in range(times)]
 
 
 def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: int) -> Matrix:
@@ -108,14 +93,3 @@ def place_weights(weights: Matrix, columns: Indices, factors: Matrix, features: 
     for one, found, places, scales in zip(full, weights, columns, factors, strict=True):
         np.add.at(one, places + 1, found[1:] * scales[:, None])
     return full
-
-
-def find_flaw(name: str, piece: Any, agreed: tuple[int, int], size: int) -> str | None:
-    """Return what is wrong with factors or triangles of so many estimators and outputs, or None."""
-    if name not in ("factor", "triangle"):
-        return None
-    if piece.ndim != 4 or piece.shape[:2] != agreed:
-        return f"has shape {piece.shape}, agreed was {agreed} and a matrix each"
-    if name == "factor" and piece.shape[2] != size:
-        return f"has {piece.shape[2]} features, agreed were {size}"
-    return find_absurd(piece)

@@ -12,7 +12,7 @@ from tacit.core.settings_group import check_rules
 from tacit.core.shared import Shared
 from tacit.data.schema import Schema
 from tacit.methods.base import Method
-from tacit.methods.heonn.exchange import Exchange, Units, choose_activation, has_constant_slope, heaviest_row
+from tacit.methods.heonn.exchange import Exchange, Units, has_constant_slope
 from tacit.methods.heonn.exchanges import Paper, Robust, Sealed
 from tacit.methods.heonn.noisy import PARTS, NoisySums
 from tacit.methods.heonn.selection import Selection
@@ -83,8 +83,8 @@ class Settings(Method):
         return NoisySums(self.lam, self.function(schema), longest, self.class_weight is not None)
 
     def function(self, schema: Schema) -> ActivationName:
-        """Return the activation of the outputs."""
-        return choose_activation(self.activation, schema)
+        """Return the activation of the outputs: if none is chosen, linear for a regression, else logistic."""
+        return self.activation or ("linear" if schema.task == "regression" else "logistic")
 
     def agreements(self, schema: Schema, protection: Protection) -> dict[str, tuple[Any, Any]]:
         return {} if protection.adds_noise else super().agreements(schema, protection)
@@ -150,7 +150,7 @@ class Settings(Method):
         norms = shared["norms"]
         # A random layer's values are at most 1, so no column is longer than that of the ones.
         squares = np.full(self.hidden + 1, norms[0]) if self.hidden else norms
-        return Units.of(self.function(shared.schema), shared.schema, squares * heaviest_row(shared))
+        return Units.of(self.function(shared.schema), shared, squares)
 
     def layers(self, shared: Shared) -> list[RandomLayer | None]:
         """Return the random layer at each scale that is tried; one None if there is no layer."""

@@ -15,7 +15,7 @@ from tacit.core.shared import Shared, Total
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema
 from tacit.methods.heonn.exchange import Exchange, Units
-from tacit.models.leastsquares import Matrix, symmetric, upper
+from tacit.models.leastsquares import symmetric, upper
 
 MAX_MEAN = 100.0  # of a column, in spreads: four of sixteen digits are lost then
 STANDARD = Preparation(scale="standard")
@@ -34,11 +34,6 @@ def layout(schema: Schema) -> Layout:
     return Layout(Field("gram", (size * (size + 1) // 2,)), Field("m", (size, schema.outputs)))
 
 
-def terms(X: Matrix, d_bar: Matrix) -> dict[str, Any]:
-    """Return the sums of rows with a leading one, as they are."""
-    return {"gram": upper(X.T @ X), "m": X.T @ d_bar}
-
-
 def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> Shared:
     """Return shared values with scale and weights; unchanged if digits are lacking."""
     G = symmetric(total["gram"], shared.schema.features + 1)
@@ -50,7 +45,7 @@ def solve(total: Total, shared: Shared, activation: str, exchange: Exchange) -> 
         return shared
     T = np.diag(np.append(1.0, varies / spread))
     T[1:, 0] = -centre * np.diagonal(T)[1:]
-    units = Units.of(activation, shared.schema, scaled["norms"])
+    units = Units.of(activation, scaled, scaled["norms"])
     gram = upper(units.scale_gram(units.slope**2 * (T @ G @ T.T)))
     m = units.scale_m(units.slope**2 * (T @ total["m"]))
     sums = {"gram": gram[None, None, None], "m": m[None, None]}  # of one fold and one scale
