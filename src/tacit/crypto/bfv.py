@@ -1,9 +1,8 @@
 """BFV by Microsoft SEAL: encrypted vectors of integers that add up exactly, without the key.
 
-Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds (:class:`Adder`). Encryption is
-symmetric and seeded: the second polynomial of a ciphertext is pseudorandom, and its seed travels instead.
-Integers lie in the coefficients of the plaintext, and of the first polynomial only those coefficients travel
-that hold one.
+Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds. Encryption is symmetric and seeded:
+the second polynomial of a ciphertext is pseudorandom, and its seed travels instead. Integers lie in the
+coefficients of the plaintext, and of the first polynomial only those coefficients travel that hold one.
 
 **Totals come out exactly.** A fresh ciphertext hides m, modulo t, as ⌈q m / t⌋ + e with noise e from -21 to
 21 (SEAL's centred binomial distribution; its alternative is cut at 19.2). The sum of k ciphertexts decrypts
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.seal import adder, blob, seal
+from tacit.crypto.seal import blob, seal
 from tacit.crypto.seal import ring as rings
 from tacit.crypto.seal.blob import Form, Header, all_residues, ciphertexts_of, write_encrypted
 from tacit.crypto.seal.residues import Residues, plain_from_seal, plain_to_seal
@@ -201,13 +200,6 @@ class Cipher(KeyHolder):
             chunk[: coefficients.size] = coefficients
         unused = 64 - parameters.plain_bits
         return (words << np.uint64(unused)).view(np.int64) >> unused
-
-
-class Adder(adder.Adder):
-    """Adds encrypted vectors without any key."""
-
-    def __init__(self, parameters: Parameters, key_id: bytes) -> None:
-        super().__init__(ring_of(parameters), key_id, INTEGERS)
 
 
 def read(parameters: Parameters, key_id: bytes, encrypted: bytes) -> Header:
