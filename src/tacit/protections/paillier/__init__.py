@@ -24,10 +24,33 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import make_keys
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
 from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
-from tacit.protections.paillier.halves import PaillierClient, PaillierCoordinator
-from tacit.protections.paillier.holders import KEY_SERVER, LEADER, KeyServer
+from tacit.protections.paillier.halves import (
+    DRAWS,
+    KEY_SERVER,
+    KeyServer,
+    PaillierClient,
+    PaillierCoordinator,
+)
 
 KEY_BITS = (2048, 3072, 4096)
+LEADER = Promises(
+    opens="leader",
+    keys={"leader, one of the clients": "the secret key", "coordinator, clients": "the public key"},
+    sees={
+        "coordinator": "ciphertexts it cannot open, and what is made of the total",
+        "client": "what is made of the total",
+        "leader": "the total, and what is made of it",
+        "outsider": "nothing",
+    },
+    collusion="coordinator and leader together open every contribution; a leader is drawn by the numbers of "
+    f"all clients, at most {DRAWS} times, so that one of the coordinator's choice leads about as often as "
+    "chance has it. With other clients it opens nothing, but a coordinator that lies can hand the leader a "
+    "single contribution as a total, and is told what is made of it: all its values, if it calls them "
+    "scores. It can also have each client draw apart, so that a friend is likelier to lead for some",
+    dropout="the sum goes on without the client, down to the quorum; without the leader the run ends",
+    precision=0.0,
+    bytes_per_value=0.0,
+)
 
 
 @dataclass(frozen=True)
