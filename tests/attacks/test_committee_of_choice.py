@@ -18,9 +18,9 @@ from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
-from tacit.protections.secret_sharing.share_round import (
+from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.wire import (
     OVERHEAD,
-    ShareRound,
     names_from_bytes,
     names_to_bytes,
     stack_rows,

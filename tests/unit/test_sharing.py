@@ -15,7 +15,8 @@ from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.masking import expand
 from tacit.crypto.sharing import add_shares, share_rows
 from tacit.protections.masked.wire import key_of, recover_secret
-from tacit.protections.secret_sharing.share_round import ShareRound, words_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.wire import words_from_bytes
 from tests.helpers.shares import Share, recover_vector, share_vector
 
 DRAWS = 200_000

@@ -32,18 +32,12 @@ from tacit.core.promises import Promises
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal
 from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    partial_place,
-    recover_total,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, partial_place, recover_total
 from tacit.protections.secret_sharing.votes import VoteElection, VotingVoter
 
 VOTES = (
@@ -203,7 +197,7 @@ class CommitteeClient(ShareHolder):
         """Return who holds shares: the committee that this party itself found to be elected."""
         (members, draw), own = self.voter.find_committee(fields), self.party.id
         number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
-        if not members or lap != draw or tuple(names_from_bytes(fields["holders"])) != members:
+        if not members or lap != draw or tuple(wire.names_from_bytes(fields["holders"])) != members:
             raise ProtectionError(f"{own} was told of a committee that it did not find elected")
         if (number, lap) <= self.party.state.get("released", (0, 0)):
             raise OpeningError(f"{own} told its partial sum of sum {number} already")
@@ -219,9 +213,9 @@ class CommitteeClient(ShareHolder):
         number = read_integer(total, "number", 1)
         if not self._settings.announces or number != self.party.state.get("released", (0, 0))[0]:
             raise OpeningError(f"{own} was asked to tell a total of which it told no partial sum")
-        words = (len(total["partials"].data) // len(members) - OVERHEAD) // 8
+        words = (len(total["partials"].data) // len(members) - wire.OVERHEAD) // 8
         points, rows = self.read_partials(total, words, len(members))
         integers, tag = recover_total("additive", points, rows, len(members))
-        raw = words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
+        raw = wire.words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
         where = partial_place(manifest_digest_of(self.party), total, 0)
         return Message(partial=Blob("sealed", seal(self.key.newest(), raw, where)))

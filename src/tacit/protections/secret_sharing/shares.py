@@ -29,10 +29,11 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class SharesClient(ShareHolder):
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: all clients of the sum; their number says how many of them open it."""
-        own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
+        own, holders = self.party.id, tuple(wire.names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
         if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):

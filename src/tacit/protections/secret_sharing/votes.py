@@ -27,16 +27,9 @@ from tacit.crypto.field import Integers
 from tacit.crypto.masking import SEED
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.key_relay import Ask
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.election import Election, Voter
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    names_to_bytes,
-    stack_rows,
-    words_from_bytes,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound
 
 TALLY = "tally"  # purpose of a signature
 
@@ -51,7 +44,7 @@ def read_tally(signed: bytes, pinned: bytes, name: str, run: str, share_round: S
     told, digest = checked_key(signed, pinned, TALLY, name, run), share_round.digest.encode()
     if not told.startswith(digest) or len(told) != len(digest) + 8 * (len(share_round.holders) + 1):
         raise ProtectionError(f"{name} has added up the votes of another election")
-    return words_from_bytes(told[len(digest) :])[:-1]
+    return wire.words_from_bytes(told[len(digest) :])[:-1]
 
 
 def cast_votes(own: str, names: Sequence[str]) -> Integers:
@@ -79,9 +72,9 @@ class VoteElection(Election):
         """Keep nothing: votes need no commitment."""
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
-        ballot = {"draw": self.draw, "names": names_to_bytes(names)}
-        ballot["exchanges"] = stack_rows(self._directory, names)
-        size, votes, found = SEED + OVERHEAD, dict[str, bytes](), dict[str, bytes]()
+        ballot = {"draw": self.draw, "names": wire.names_to_bytes(names)}
+        ballot["exchanges"] = wire.stack_rows(self._directory, names)
+        size, votes, found = SEED + wire.OVERHEAD, dict[str, bytes](), dict[str, bytes]()
         for party, reply in ask(VotingVoter.vote, ballot, parties=names):
             blob = reply.get("votes")
             if isinstance(blob, Blob) and (blob.kind, len(blob.data)) == ("sealed", size * (len(names) - 1)):
@@ -110,8 +103,8 @@ class VoteElection(Election):
         rows = [read_tally(found[name], self._link.pinned(name), name, run, share_round) for name in names]
         self.evidence = {
             "draw": self.draw,
-            "names": names_to_bytes(names),
-            "tallies": stack_rows(found, names),
+            "names": wire.names_to_bytes(names),
+            "tallies": wire.stack_rows(found, names),
         }
         for name in names:
             for other in names:
@@ -134,7 +127,7 @@ class VotingVoter(Voter):
         return b""
 
     def _read(self, message: Mapping[str, Any]) -> ShareRound:
-        names = names_from_bytes(message["names"])
+        names = wire.names_from_bytes(message["names"])
         if names != sorted(set(names)):
             raise ProtectionError("the list of voters is not sorted, or names a client twice")
         self._check_electorate(names)
@@ -169,7 +162,7 @@ class VotingVoter(Voter):
         party, share_round = self._party, self._read(message)
         if party.state.get("ballot") != share_round.digest or "votes" not in party.vault:
             raise OpeningError(f"{party.id} has not voted in this draw, or told its sum already")
-        raw, run, size, pieces = message["votes"].data, manifest_digest_of(party), SEED + OVERHEAD, []
+        raw, run, size, pieces = message["votes"].data, manifest_digest_of(party), SEED + wire.OVERHEAD, []
         for name, key in self._peers(share_round, message):
             if key is None:
                 pieces.append(party.vault["votes"].reveal())
@@ -177,7 +170,7 @@ class VotingVoter(Voter):
                 pieces.append(unseal(key, raw[:size], share_round.share_place(run, name, party.id)))
                 raw = raw[size:]
         index, zeros = share_round.holders.index(party.id), np.zeros(len(pieces) + 1, np.uint64)
-        added = words_to_bytes(share_round.add(index, zeros, share_round.holders, pieces))
+        added = wire.words_to_bytes(share_round.add(index, zeros, share_round.holders, pieces))
         party.vault.pop("votes")
         told = share_round.digest.encode() + added
         return Message({TALLY: Blob("public", sign_key(party.identity, TALLY, party.id, run, told))})
