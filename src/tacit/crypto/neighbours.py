@@ -4,9 +4,9 @@ Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,11 @@ SECURITY_BITS, CORRECTNESS_BITS = 40, 20  # s and q below
 FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
 
-@dataclass(frozen=True)
-class Sizing:
-    """How many neighbours, how many shares open, and the bounds on what may go wrong (-log2)."""
+class Sizing(NamedTuple):
+    """How many neighbours a client has, and how many shares open its secrets."""
 
     neighbours: int
     threshold: int
-    security_bits: float
-    correctness_bits: float
 
 
 @lru_cache(maxsize=256)
@@ -105,10 +102,7 @@ def _fit(
     stuck = -inf
     if vanishing:
         stuck = log(vanishing) + _log_tails(logs, clients - 1, vanishing - 1, count)[count + 1 - threshold]
-    if stuck > correct:
-        return None
-    leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
-    return Sizing(count, threshold, -leak / log(2), -float(stuck) / log(2))
+    return Sizing(count, threshold) if stuck <= correct else None
 
 
 @lru_cache(maxsize=256)

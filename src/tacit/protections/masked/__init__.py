@@ -207,8 +207,7 @@ class Masked(Protection):
         if clients < 2:
             raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
         if self.neighbours is None and clients >= COMPLETE_BELOW:
-            found = neighbours_for(clients, self.corrupt_share, self.dropout_share, active=self.active)
-            return found.neighbours, found.threshold
+            return neighbours_for(clients, self.corrupt_share, self.dropout_share, active=self.active)
         count = clients - 1
         if self.neighbours is not None:
             count = min(self.neighbours + self.neighbours % 2, count)
