@@ -133,9 +133,8 @@ class ProvedTotals:
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
         run, state = manifest_digest_of(self._party), self._party.state
-        number, history = (
-            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
-        )
+        stands = what.number is None
+        number, history = ("standing", "") if stands else (str(what.number), state.get(HISTORY, ""))
         agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
         return bound(run, what.contribution, number, str(summands), _text_of(layout), *agreed)
 

@@ -21,9 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
 from tacit.core.errors import MessageError, ProtectionError
 from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
@@ -103,15 +100,11 @@ class SharedKey:
     def _new_keys(self, keys: Mapping[str, Secret], renew: bool = False) -> dict[str, Blob]:
         secret, public = self._terms.generate()
         before = self._secrets() if renew else []
-        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), manifest_digest_of(self._party)
+        content, run = Secret(os.urandom(32)), manifest_digest_of(self._party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
-        bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
-        self._keep(content, Blob("sealed", bundle))
-        return {
-            "bundle": Blob("sealed", bundle),
-            "wraps": self._wraps(keys),
-            "public": Blob("public", public),
-        }
+        bundle = Blob("sealed", seal(content, packed, run.encode()))
+        self._keep(content, bundle)
+        return {"bundle": bundle, "wraps": self._wraps(keys), "public": Blob("public", public)}
 
     def _addressees(self, message: Message) -> dict[str, Secret]:
         """Return keys shared with the named parties; only those whose identity is pinned here have one."""
@@ -160,11 +153,10 @@ class SharedKey:
             raise ProtectionError(
                 f"{party.id} has no key of {self._terms.protection}: it must be sent one first"
             )
-        raw: bytes = party.state["bundle"].data
-        content = ChaCha20Poly1305(party.vault["content"].reveal())
+        run, found = manifest_digest_of(party), []
         try:
-            packed, found = content.decrypt(raw[:12], raw[12:], manifest_digest_of(party).encode()), []
-        except (InvalidTag, ValueError):
+            packed = unseal(party.vault["content"], party.state["bundle"].data, run.encode())
+        except ProtectionError:
             raise ProtectionError("the federation's key does not open: it was changed on its way") from None
         while packed:
             end = 4 + struct.unpack_from("<I", packed)[0]
