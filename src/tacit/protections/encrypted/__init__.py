@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,17 +15,18 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import Protection, Vector
+from tacit.core.protection import Protection, Vector, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import new_secret
+from tacit.protections.keys import shared_key
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, cipher_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
+from tacit.protections.keys.shared_key import KeyTerms, SharedKeyClient
 
 if TYPE_CHECKING:
     from tacit.protections.bfv import ExactSlots
@@ -47,9 +48,9 @@ class Encrypted(Protection):
     opens: ClassVar[Place] = "clients"
     incremental: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
-    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
-    field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
+    key_fields: ClassVar[Collection[str]] = shared_key.KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = {**shared_key.FIELD_NAMES, **TAG_NAMES}
+    field_kinds: ClassVar[Mapping[str, Kind]] = shared_key.FIELD_KINDS
     cipher: ClassVar[type[Any]]  # what encrypts and decrypts with a secret
 
     maker: str = field(default="", kw_only=True)
@@ -83,7 +84,7 @@ class Encrypted(Protection):
             dropout="the sum goes on without the client, down to the quorum",
             precision=precision,
             bytes_per_value=bytes_per_value,
-            warnings=(SHARED_KEY,),
+            warnings=(shared_key.SHARED_KEY,),
             proof=f"{PROVED}{without_proof}",
         )
 
@@ -117,6 +118,7 @@ class Encrypted(Protection):
         return EncryptedClient(self, party)
 
 
+@hands_on("relay", "admit", "snapshot", "party_snapshot", "restore", "same_keys")
 class EncryptedCoordinator(AuthenticatedCoordinator):
     """Adds ciphertexts that it cannot open."""
 
@@ -134,9 +136,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def prepare(self, sums: int) -> None:
         self.relay.prepare()
-
-    def admit(self, names: Sequence[str]) -> None:
-        self.relay.admit(names)
 
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         adder: Adder | None = None
@@ -191,18 +190,6 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
         for piece in pieces:
             adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
-
-    def snapshot(self) -> Mapping[str, Any]:
-        return self.relay.snapshot()
-
-    def party_snapshot(self, party: str) -> Mapping[str, Any]:
-        return self.relay.party_snapshot(party)
-
-    def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
-        self.relay.restore(kept, parties)
-
-    def same_keys(self, kept: Mapping[str, Any]) -> bool:
-        return self.relay.same_keys(kept)
 
 
 def _size(rows: int, outputs: int) -> str:

@@ -19,14 +19,14 @@ import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from tacit.core.errors import MessageError, ProtectionError
 from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf
+from tacit.core.protection import ClientHalf, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
@@ -58,8 +58,6 @@ SHARED_KEY = (
 class KeyTerms:
     """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
-    field_kinds: ClassVar[Mapping[str, Kind]] = FIELD_KINDS  # of asks that the key rides on
-
     protection: str  # its name, for messages
     generate: Callable[[], tuple[Secret, bytes]]
     maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
@@ -76,9 +74,8 @@ class SharedKey:
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Make the key at enrolment, if this client is asked to, sealed under preshared exchange keys."""
         own = self._party.id
-        if not self._terms.at_enrolment or greeting.get("maker") != own:
-            return {}
-        if self._terms.maker not in ("", own):
+        asked = self._terms.at_enrolment and greeting.get("maker") == own
+        if not asked or self._terms.maker not in ("", own):
             return {}
         names = greeting["names"].decode().split("\n")
         return dict(self._new_keys({name: self._preshared_key(name) for name in names}))
@@ -165,7 +162,10 @@ class SharedKey:
         return found
 
     def conceal(self, digest: str) -> str:
-        """Return a digest under the oldest key, which all who opened anything have."""
+        """Return a digest under the oldest key, which all who opened anything have.
+
+        Who has no key could else try which of a few values a replica holds.
+        """
         if "content" not in self._party.vault:
             return digest
         return hmac.digest(self._secrets()[-1].reveal(), b"replica" + digest.encode(), "sha256").hex()
@@ -193,6 +193,7 @@ class SharedKey:
         return made
 
 
+@hands_on("key", "receive", "conceal")
 class SharedKeyClient(ClientHalf):
     """Half of a protection whose clients share a key and have channels to the coordinator."""
 
@@ -206,13 +207,6 @@ class SharedKeyClient(ClientHalf):
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
-
-    def receive(self, ticket: Mapping[str, Any]) -> None:
-        self.key.receive(ticket)
-
-    def conceal(self, digest: str) -> str:
-        """Key the digest: who has no key could try which of a few values a replica holds."""
-        return self.key.conceal(digest)
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

@@ -11,7 +11,7 @@ and refuses more than were announced at first. ε covers totals: not who took pa
 clients introduce.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from typing import Any, ClassVar
@@ -22,13 +22,14 @@ from tacit.core.link import Link
 from tacit.core.marks import Mark
 from tacit.core.party import Party
 from tacit.core.promises import Promises
-from tacit.core.protection import ClientHalf, NoiseUnit
+from tacit.core.protection import NoiseUnit, hands_on
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.protections.noised.grid import NoiseSettings, without_columns
 from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 
+@hands_on("inner_protection", "warnings_for", "at_service")
 @dataclass(frozen=True)
 class Noised(NoiseSettings):
     """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one."""
@@ -102,9 +103,6 @@ class Noised(NoiseSettings):
                 return reason
         return self.inner_protection.incompatibility(method)
 
-    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        return self.inner_protection.warnings_for(clients, scaled)
-
     @property
     def rotates_keys(self) -> bool:
         return self.inner_protection.rotates_keys
@@ -130,6 +128,3 @@ class Noised(NoiseSettings):
 
     def at_client(self, party: Party) -> NoisedClient:
         return NoisedClient(self, party)
-
-    def at_service(self, party: Party) -> ClientHalf:
-        return self.inner_protection.at_service(party)
