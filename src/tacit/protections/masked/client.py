@@ -7,7 +7,7 @@ or given is deleted in the same step, so that a repeated or altered ask finds no
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from tacit.crypto.field import PRIME, elements_from
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKeyClient
-from tacit.protections.masked import wire
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.confirming import confirmations, lock
 from tacit.protections.masked.dealing import Dealer, forget_sums
 from tacit.protections.masked.neighbours import Neighbourhood
 from tacit.protections.masked.totals import PaddedTotals, write_tag
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 
 class MaskedClient(SharedKeyClient):

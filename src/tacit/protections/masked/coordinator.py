@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,11 @@ from tacit.crypto.field import PRIME, Ring
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, read_blob
 from tacit.protections.keys.key_relay import KeyRelay
-from tacit.protections.masked import wire
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Batch, KeyAgreement
 from tacit.protections.masked.totals import read_tag, write_total
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 LAZY_SUMS = 8  # prepared at most when more are summed than were announced
 STREAMS = 64  # masks expanded side by side

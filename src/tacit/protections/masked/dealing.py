@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +21,8 @@ from tacit.crypto.field import elements_from, random_elements
 from tacit.crypto.masking import advance_chains, cover
 from tacit.crypto.sharing import evaluate
 from tacit.protections.keys.authenticated import manifest_digest_of
-from tacit.protections.masked import wire
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 MOST_SUMS = 10_000  # that one batch prepares
 

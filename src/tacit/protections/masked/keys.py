@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,10 @@ from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
 from tacit.crypto.masking import GIVEN, cover
 from tacit.protections.keys.authenticated import read_blob
-from tacit.protections.masked import wire
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 Replies = Iterator[tuple[str, Message]]
 Ask = Callable[..., Replies]

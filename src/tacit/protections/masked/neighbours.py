@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
@@ -28,11 +28,8 @@ from tacit.core.party import Party
 from tacit.crypto.channel import hash_pieces
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
-from tacit.protections.masked import wire
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.rules import Rules
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 GRINDING = 1 << 18  # of two hashes each: about 0.05 s once in a batch
 

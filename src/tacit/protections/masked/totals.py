@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,8 @@ from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of, read_blob
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, claim_of
 from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.masked import Masked
 from tacit.protections.masked.wire import Encoding
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 
 class PaddedTotals:

@@ -18,21 +18,16 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Opening, Promises
-from tacit.core.protection import Protection
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import make_keys
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
-from tacit.protections.paillier.halves import (
-    DRAWS,
-    KEY_SERVER,
-    KeyServer,
-    PaillierClient,
-    PaillierCoordinator,
-)
+from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 
 KEY_BITS = (2048, 3072, 4096)
+KEY_SERVER = "key-server"
+DRAWS = 3  # of a leader: again if somebody withholds its number
 LEADER = Promises(
     opens="leader",
     keys={"leader, one of the clients": "the secret key", "coordinator, clients": "the public key"},
@@ -79,7 +74,7 @@ class Paillier(Protection):
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES, "signed": "public key"}
     field_kinds: ClassVar[Mapping[str, Kind]] = {
-        **KeyTerms.field_kinds,
+        **FIELD_KINDS,
         **dict.fromkeys(("commitments", "nonces"), ROWS),
         "draw": INTEGER,
     }
@@ -159,13 +154,19 @@ class Paillier(Protection):
     def proves(self, layout: Layout) -> bool:
         return self.shared_key
 
-    def at_coordinator(self, link: Link) -> PaillierCoordinator:
+    def at_coordinator(self, link: Link) -> CoordinatorHalf:
+        from tacit.protections.paillier.halves import PaillierCoordinator
+
         return PaillierCoordinator(self, link)
 
-    def at_client(self, party: Party) -> PaillierClient:
+    def at_client(self, party: Party) -> ClientHalf:
+        from tacit.protections.paillier.halves import PaillierClient
+
         return PaillierClient(self, party)
 
-    def at_service(self, party: Party) -> KeyServer:
+    def at_service(self, party: Party) -> ClientHalf:
+        from tacit.protections.paillier.halves import KeyServer
+
         return KeyServer(self, party)
 
 

@@ -10,7 +10,7 @@ totals by itself, and tells what a method lets others know of the result (``rele
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tacit.core.client import check_opening
 from tacit.core.errors import OpeningError, ProtectionError
@@ -33,13 +33,9 @@ from tacit.protections.keys.authenticated import cipher_of, manifest_digest_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, add_tags
 from tacit.protections.keys.shared_key import SharedKeyClient
+from tacit.protections.paillier import DRAWS, KEY_SERVER, Paillier
 from tacit.protections.secret_sharing.election import Election, Voter
 
-if TYPE_CHECKING:
-    from tacit.protections.paillier import Paillier
-
-KEY_SERVER = "key-server"
-DRAWS = 3  # of a leader: again if somebody withholds its number
 KEY = "leader"  # of the secret key in the vault of who leads
 PURPOSE = "leader key"  # of a signature
 
@@ -102,10 +98,7 @@ class PaillierCoordinator(authenticated.AuthenticatedCoordinator):
         if self.relay:
             common, tickets = self.relay.tickets(pending)
         if self.election:
-            tickets = {
-                name: {} if name in self.election.informed else self.election.evidence
-                for name in pending.parties
-            }
+            tickets = {name: self.election.ticket(name) for name in pending.parties}
         key = PublicKey.from_bytes(self.public)
         code = self._settings.code(pending.layout, summands)
         packing = Packing(self._settings.bits, code.guard_bits)
