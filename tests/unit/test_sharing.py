@@ -64,7 +64,7 @@ def test_every_choice_of_t_holders_recovers():
 
 def test_shares_equal_the_polynomial_in_whole_numbers(monkeypatch):
     higher = vector(7, 11, 5, PRIME - 1)  # two rows of coefficients: the lowest power first
-    monkeypatch.setattr(sharing, "random_elements", lambda count: higher[:count])
+    monkeypatch.setattr(field, "random_elements", lambda count: higher[:count])
     shares = share_vector(vector(3, PRIME - 2), 1000, 3)
     for share in shares[::111]:
         x = share.point

@@ -12,10 +12,9 @@ decrypts: a bound on every possible outcome, not on probable ones. So what is op
 key. All values lie in coefficients, so that t may be any number: a power of two as large as the totals. What
 is left of q has room for the noise, and its primes are as small as that allows.
 
-**Security** rests on ring learning with errors, at parameters that SEAL checks against the table of the
-Homomorphic Encryption Standard for 128 bits: degree 4096 with at most 109 bits of modulus, or 2048 with 54;
-ours have at most 109 and 52. BFV does not stand up to ciphertexts that are made to be decrypted: key holders
-decrypt only what came through an authentic channel, and protections have totals prove whose sum they are.
+**Security** rests on ring learning with errors, at 128 bits: docs/protections.md has the estimate. BFV does
+not stand up to ciphertexts that are made to be decrypted: key holders decrypt only what came through an
+authentic channel, and protections have totals prove whose sum they are.
 
 Reference: Fan, Vercauteren, "Somewhat practical fully homomorphic encryption", 2012; Bajard, Eynard, Hasan,
 Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 2016, which SEAL implements.

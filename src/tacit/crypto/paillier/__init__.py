@@ -48,11 +48,6 @@ class Adder:
         self._header: Header | None = None
         self._totals: list[mpz] = []
 
-    @property
-    def summands(self) -> int:
-        """How much was added, weights counted."""
-        return self._header.summands if self._header else 0
-
     def add(self, blob: bytes) -> None:
         """Add a blob; one that is refused leaves the total as it was."""
         key, so_far = self._key, self._header

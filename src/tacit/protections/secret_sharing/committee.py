@@ -3,10 +3,9 @@
 Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning" (CCGRID
 2020), as the survey's section 4.5 describes it: phase 1 elects a committee of K clients by random votes;
 in phase 2 each client cuts its vector into K shares, one for every member, and the committee adds them. Two
-things differ here. By votes, three colluders of 16 take all three seats in more than 80 % of the elections;
-ours is drawn by commit and reveal, which they cannot steer
-(:mod:`tacit.protections.secret_sharing.election`). And published, every member must stay; here any
-``threshold`` of them open a total (Shamir), unless scheme is "additive".
+things differ here: it is drawn by commit and reveal, which colluders cannot steer as they can votes
+(:mod:`tacit.protections.secret_sharing.election`), and any ``threshold`` members open a total (Shamir),
+unless scheme is "additive".
 
     survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
     published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round
@@ -126,15 +125,14 @@ class CommitteeCoordinator(ShareRelay):
         super().__init__(settings, link)
         self.election = Election(link, settings.members, settings.draws)
         if settings.published:
-            directory = self.directory
-            self.election = VoteElection(link, settings.members, settings.draws, directory)
+            self.election = VoteElection(link, settings.members, settings.draws, self.directory)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         super().welcome(party, fields)
         self.election.welcome(party, fields)
 
     def ticket_fields(self, party: str) -> Mapping[str, Any]:
-        return {} if party in self.election.informed else self.election.evidence
+        return self.election.ticket(party)
 
     def prepare(self, sums: int) -> None:
         """Give out the clients' key, and elect; who withholds its number takes no further part."""

@@ -128,6 +128,10 @@ class Election:
         self.evidence = {**ballot, "nonces": wire.stack_rows(nonces, names)} if complete else {}
         return nonces
 
+    def ticket(self, party: str) -> Mapping[str, Any]:
+        """Return what a party has to be told of the election, until it has seen that."""
+        return {} if party in self.informed else self.evidence
+
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
         """Return the committee that follows from all numbers."""
         seed = draw_seed(self._link.manifest.digest, self.draw, [found[name] for name in names])

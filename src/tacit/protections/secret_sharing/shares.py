@@ -10,9 +10,6 @@ adds the shares it received and tells all others its partial sum; the partial su
 Published over real numbers, it is done here in fixed point, modulo 2^64 (additive) or in the field of
 2^61 - 1 elements (Shamir): shares hide, and sums are exact. If totals open at the coordinator, the
 n partial sums go there instead: n (n - 1) messages between clients a round.
-
-A client tells its partial sum of a sum once. Before that, a sum may start again without clients that
-vanished; after it not, because two totals that differ by one client show that client.
 """
 
 from __future__ import annotations
