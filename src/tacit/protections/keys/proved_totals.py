@@ -3,10 +3,8 @@
 Beside its protected vector a client sends a linear tag of it, in the clear (:mod:`tacit.crypto.linear_tag`
 has the mathematics): of the vector's integers or, where whether a ciphertext decrypts well tells of the key,
 of the ciphertext's residues, so that a total is checked before it is decrypted. The coordinator adds the tags
-of the contributions that it adds, and a client that opens the total checks the tag against the sum's number,
-the contribution's name and layout, and the names of the contributors, at least as many as agreed. So the
-coordinator cannot have a total opened that it shifted, forged, relabelled, took from an earlier sum, or
-formed of fewer clients or of one client many times. A client on the coordinator's side has the key and can
+of the contributions that it adds, and a client that opens the total checks the tag against all that the total
+claims: docs/protections.md says what that keeps a coordinator from. A client on its side has the key and can
 help it to all of that; a client that sends a wrong tag stops the run.
 """
 

@@ -19,7 +19,7 @@ from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Vector
+from tacit.core.protection import Vector, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
@@ -34,6 +34,7 @@ from tacit.protections.masked.neighbours import Neighbourhood
 from tacit.protections.masked.totals import PaddedTotals, write_tag
 
 
+@hands_on("totals", "open")
 class MaskedClient(SharedKeyClient):
     """Agrees with neighbours on masks, masks vectors, and helps to remove the masks from their sum.
 
@@ -188,9 +189,6 @@ class MaskedClient(SharedKeyClient):
         where = place(manifest_digest_of(party), slot, "release", party.id, COORDINATOR)
         locked = lock(released, taken, rules.threshold, where)
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        return self.totals.open(total, layout)
 
     def discard_unused_keys(self) -> None:
         forget_sums(self.party, self.party.state.get("mask/last", 0) + 1)

@@ -46,12 +46,10 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
 
+        self._at_clients = settings.opens == "clients"
+
     def greet(self) -> dict[str, Any]:
         return {**super().greet(), **(self.relay.greet() if self._at_clients else {})}
-
-    @property
-    def _at_clients(self) -> bool:
-        return self.settings.opens == "clients"
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         super().welcome(party, fields)

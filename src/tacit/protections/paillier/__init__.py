@@ -1,9 +1,8 @@
 """Paillier star: clients encrypt, the coordinator adds, and whoever opens never adds.
 
-Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics", encrypt
-layers of a network this way; PFMLP (Fang and Qian, "Privacy Preserving Machine Learning with Homomorphic
-Encryption and Federated Learning") has a key server. The adder never holds the secret key: a separate key
-server does, the clients, or a leader that they draw.
+After Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics", and
+PFMLP (Fang and Qian, "Privacy Preserving Machine Learning with Homomorphic Encryption and Federated
+Learning"). The adder never holds the secret key: a key server does, the clients, or a leader that they draw.
 """
 
 from __future__ import annotations

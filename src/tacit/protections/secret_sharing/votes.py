@@ -31,6 +31,7 @@ from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.share_round import ShareRound
 
+PeerKey = Callable[[str, bytes], Secret]
 TALLY = "tally"  # purpose of a signature
 
 
@@ -56,9 +57,8 @@ def cast_votes(own: str, names: Sequence[str]) -> Integers:
 def most_votes(tallies: Sequence[Any], names: Sequence[str], members: int) -> tuple[str, ...]:
     """Return who has the most votes, by the sums that all voters have told."""
     votes = np.sum(tallies, axis=0, dtype=np.uint64)
-    return tuple(
-        name for _, name in sorted(zip((-votes.astype(object)).tolist(), names, strict=True))[:members]
-    )
+    ranked = sorted(zip((-votes.astype(object)).tolist(), names, strict=True))
+    return tuple(name for _, name in ranked[:members])
 
 
 class VoteElection(Election):
@@ -101,11 +101,8 @@ class VoteElection(Election):
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
         run, share_round = self._link.manifest.digest, round_of(self.draw, names)
         rows = [read_tally(found[name], self._link.pinned(name), name, run, share_round) for name in names]
-        self.evidence = {
-            "draw": self.draw,
-            "names": wire.names_to_bytes(names),
-            "tallies": wire.stack_rows(found, names),
-        }
+        tallies = wire.stack_rows(found, names)
+        self.evidence = {"draw": self.draw, "names": wire.names_to_bytes(names), "tallies": tallies}
         for name in names:
             for other in names:
                 if other != name:
@@ -116,9 +113,7 @@ class VoteElection(Election):
 class VotingVoter(Voter):
     """A client's part: it votes, adds up the shares of votes that it holds, and checks who was elected."""
 
-    def __init__(
-        self, party: Party, seats: int, draws: int, peer_key: Callable[[str, bytes], Secret]
-    ) -> None:
+    def __init__(self, party: Party, seats: int, draws: int, peer_key: PeerKey) -> None:
         super().__init__(party, seats, draws)
         self._peer_key = peer_key
 
