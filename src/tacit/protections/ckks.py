@@ -139,8 +139,7 @@ class Columns:
 
     def encode(self, vector: Vector) -> Vector:
         """Return the matrix in a vector."""
-        matrix: Vector = vector.reshape(self.shape) / (self.field.bound or 1.0)
-        return matrix
+        return np.asarray(vector.reshape(self.shape) / (self.field.bound or 1.0))
 
     def encrypt(self, cipher: Cipher, matrix: Vector) -> bytes:
         """Encrypt a matrix."""
@@ -152,8 +151,7 @@ class Columns:
 
     def decode(self, matrix: Vector) -> Vector:
         """Return the values of an opened total."""
-        opened: Vector = matrix.reshape(-1) * (self.field.bound or 1.0)
-        return opened
+        return np.asarray(matrix.reshape(-1) * (self.field.bound or 1.0))
 
 
 class CKKSCoordinator(EncryptedCoordinator):

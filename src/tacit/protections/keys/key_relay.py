@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.text import abbreviate
 from tacit.core.values import Blob
+from tacit.protections.keys.authenticated import stack_rows
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
 
 KEPT = ("bundle", "maker", "public", "preshared", "used")  # of a key, for another process
@@ -176,9 +175,7 @@ class KeyRelay:
         return {"bundle": key.bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
-        signed = b"".join(self._directory[name] for name in names)
-        exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
-        return {"names": "\n".join(names).encode(), "exchanges": exchanges}
+        return {"names": "\n".join(names).encode(), "exchanges": stack_rows(self._directory, names)}
 
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""

@@ -37,6 +37,7 @@ FINGERPRINT = "fingerprint"  # of the vector that it was made of
 TAGS_KEPT = 32  # weights that are kept in memory: several for each ciphertext
 
 Vectors = Mapping[int, Integers] | Mapping[int, Ring]  # what is tagged, by the modulus in which it is summed
+Encrypt = Callable[[], tuple[bytes, Vectors]]
 
 PROVED = (
     "that it is the sum of what the named clients, min_clients at the least, each sent for that very sum; "
@@ -57,11 +58,7 @@ class ProvedTotals:
         return tag
 
     def tag_ciphertext(
-        self,
-        ticket: Mapping[str, Any],
-        layout: Layout,
-        integers: Integers,
-        encrypt: Callable[[], tuple[bytes, Vectors]],
+        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, encrypt: Encrypt
     ) -> Message:
         """Encrypt this client's vector and tag the ciphertext, which ``encrypt`` returns with its residues.
 

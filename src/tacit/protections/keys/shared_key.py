@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tacit.core.errors import MessageError, ProtectionError
+from tacit.core.errors import ProtectionError
 from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
 from tacit.core.message import Message
@@ -31,7 +31,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import check_other, manifest_digest_of, open_channel, sealing_key
+from tacit.protections.keys.authenticated import check_other, manifest_digest_of, read_exchanges, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -59,7 +59,7 @@ class KeyTerms:
     """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
     protection: str  # its name, for messages
-    generate: Callable[[], tuple[Secret, bytes]]
+    generate: Callable[[], tuple[Secret, bytes]] = lambda: (Secret(os.urandom(32)), b"")
     maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
     lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
     at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
@@ -105,12 +105,8 @@ class SharedKey:
 
     def _addressees(self, message: Message) -> dict[str, Secret]:
         """Return keys shared with the named parties; only those whose identity is pinned here have one."""
-        names = message["names"].decode().split("\n")
-        exchanges = message["exchanges"]
-        if len(exchanges) != len(names):
-            raise MessageError(f"{len(exchanges)} exchange keys of {len(names)} clients: give one of each")
-        pairs = zip(names, exchanges, strict=True)
-        return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in pairs}
+        pairs = read_exchanges(message, message["names"].decode().split("\n"))
+        return {name: sealing_key(self._party, name, signed) for name, signed in pairs}
 
     def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
         run, own = manifest_digest_of(self._party), self._party.id
@@ -206,7 +202,7 @@ class SharedKeyClient(ClientHalf):
         return self, self.key
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
+        return {**authenticated.open_channel(self.party, greeting), **self.key.introduce(greeting)}
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

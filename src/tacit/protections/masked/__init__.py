@@ -14,7 +14,6 @@ answers of t holders that were told of the same survivors (``rules`` has the pro
 seeds s_uv are bound to the digest of what was asked (:mod:`tacit.crypto.masking`).
 """
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -28,7 +27,6 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection
-from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.linear_tag import VALUE_BITS
 from tacit.crypto.neighbours import COMPLETE_BELOW, longest_arc, neighbours_for, security_bits_of
@@ -130,7 +128,7 @@ class Masked(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key from which pads follow, where totals open at the clients."""
-        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
+        return KeyTerms(self.name, at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
         return self.opens == "clients"

@@ -3,9 +3,8 @@
 The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`). It is
 one total of a sum that it can have where all mask with all, and at most ``Rules.most_totals`` on a sparse
 graph; with one client on its side it has the key, and reads what it would read if totals opened there. A tag
-proves the total to the clients; it travels under masks from the same seeds, in its own field, since with the
-key the tag of a single client would tell 61 bits of its vector. It is masked as one element of the field: the
-sums of digits that are masked each by itself would tell of carries, and with the key of a single vector.
+proves the total to the clients; it travels under masks from the same seeds, as one element of its own field
+(docs/protections.md says what it would tell else).
 """
 
 from __future__ import annotations

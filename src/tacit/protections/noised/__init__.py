@@ -7,8 +7,7 @@ for Federated Learning", 2021), and only totals with noise exist. Opened totals 
 which takes away what error the inner protection made: what is accounted is what is released.
 
 A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
-and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
-clients introduce.
+and refuses more than were announced at first.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,8 @@ from tacit.protections.noised.grid import NoiseSettings, without_columns
 from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 
-@hands_on("inner_protection", "warnings_for", "at_service")
+# Key holders among the parties of the inner protection ask only that one for the least contributions.
+@hands_on("inner_protection", "warnings_for", "at_service", "min_contributions")
 @dataclass(frozen=True)
 class Noised(NoiseSettings):
     """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one."""
@@ -114,10 +114,6 @@ class Noised(NoiseSettings):
 
     def proves(self, layout: Layout) -> bool:
         return self.inner_protection.proves(without_columns(layout))
-
-    def min_contributions(self, agreed: int) -> int:
-        """Return the inner protection's minimum: key holders among its parties ask only that one."""
-        return self.inner_protection.min_contributions(agreed)
 
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the error of the inner protection: noise is not an error."""

@@ -175,8 +175,7 @@ class NoiseSettings(Protection):
         integers = np.rint(inner.open(rest, grid.layout) / grid.unit)
         if not self.distributed:
             integers += discrete_gaussian(grid.variance, layout.size)
-        opened: Vector = integers * grid.unit
-        return opened
+        return np.asarray(integers * grid.unit)
 
     def measure_noise(
         self, total: Mapping[str, Any], layout: Layout, contributions: int, min_clients: int

@@ -98,7 +98,7 @@ class PaillierCoordinator(authenticated.AuthenticatedCoordinator):
         if self.relay:
             common, tickets = self.relay.tickets(pending)
         if self.election:
-            tickets = {name: self.election.ticket(name) for name in pending.parties}
+            tickets = {name: self.election.ticket_fields(name) for name in pending.parties}
         key = PublicKey.from_bytes(self.public)
         code = self._settings.code(pending.layout, summands)
         packing = Packing(self._settings.bits, code.guard_bits)
@@ -139,11 +139,8 @@ class PaillierClient(SharedKeyClient):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        return (
-            (self, self._leads, self._leads.voter)
-            if self._settings.holder == "leader"
-            else super().step_owners
-        )
+        leads = self._settings.holder == "leader"
+        return (self, self._leads, self._leads.voter) if leads else super().step_owners
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         committed = {"commitment": self._leads.voter.commit()} if self._settings.holder == "leader" else {}

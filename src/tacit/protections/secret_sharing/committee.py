@@ -28,6 +28,7 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.core.protection import hands_on
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal
 from tacit.protections.keys.authenticated import manifest_digest_of
@@ -118,6 +119,7 @@ class Committee(SecretSharing):
         return CommitteeClient(self, party)
 
 
+@hands_on("election", "ticket_fields")
 class CommitteeCoordinator(ShareRelay):
     """Has committees elected, and relays shares to them."""
 
@@ -130,9 +132,6 @@ class CommitteeCoordinator(ShareRelay):
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         super().welcome(party, fields)
         self.election.welcome(party, fields)
-
-    def ticket_fields(self, party: str) -> Mapping[str, Any]:
-        return self.election.ticket(party)
 
     def prepare(self, sums: int) -> None:
         """Give out the clients' key, and elect; who withholds its number takes no further part."""

@@ -38,7 +38,7 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, checked_key, hash_pieces, sign_key
-from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.keys.authenticated import manifest_digest_of, stack_rows
 from tacit.protections.keys.key_relay import Ask
 from tacit.protections.secret_sharing import wire
 
@@ -115,7 +115,7 @@ class Election:
 
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
         """Let clients reveal, and return the numbers of those that did, and committed to the next."""
-        signed = wire.stack_rows(self.commitments, names)
+        signed = stack_rows(self.commitments, names)
         ballot = {"draw": self.draw, "names": wire.names_to_bytes(names), "commitments": signed}
         nonces = {}
         for party, reply in ask(Voter.reveal, ballot, parties=names):
@@ -125,10 +125,10 @@ class Election:
                     self.welcome(party, {"commitment": following.data})
                     nonces[party] = nonce.data
         complete = len(nonces) == len(names)
-        self.evidence = {**ballot, "nonces": wire.stack_rows(nonces, names)} if complete else {}
+        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if complete else {}
         return nonces
 
-    def ticket(self, party: str) -> Mapping[str, Any]:
+    def ticket_fields(self, party: str) -> Mapping[str, Any]:
         """Return what a party has to be told of the election, until it has seen that."""
         return {} if party in self.informed else self.evidence
 

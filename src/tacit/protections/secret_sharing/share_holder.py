@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.client import check_opening
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
@@ -19,7 +18,7 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.field import PRIME, Ring
-from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, read_exchanges, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
 from tacit.protections.secret_sharing import wire
@@ -58,12 +57,11 @@ class ShareHolder(SharedKeyClient):
             [tag] = read_tag({TAG: self._proved.tag(ticket, layout, integers)})
         pieces = share_round.cut(party.id, integers, tag)
         sealed = []
-        exchanges = self._exchanges(ticket, share_round.holders)
-        for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
+        for (name, signed), piece in zip(read_exchanges(ticket, share_round.holders), pieces, strict=True):
             if name == party.id:
                 party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
             else:
-                key = self.peer_key(name, signed.tobytes())
+                key = self.peer_key(name, signed)
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
         return Message(shares=Blob("sealed", b"".join(sealed)))
 
@@ -102,7 +100,7 @@ class ShareHolder(SharedKeyClient):
     ) -> Iterator[bytes]:
         party, raw, position = self.party, message["shares"].data, 0
         index, run = share_round.holders.index(party.id), manifest_digest_of(party)
-        for name, signed in zip(dealers, self._exchanges(message, dealers), strict=True):
+        for name, signed in read_exchanges(message, dealers):
             size = share_round.sealed_size(name, index, slots)
             if name == party.id:
                 if party.state.get("own") != share_round.digest:
@@ -112,18 +110,11 @@ class ShareHolder(SharedKeyClient):
                 yield own
                 continue
             piece, position = raw[position : position + size], position + size
-            key = self.peer_key(name, signed.tobytes())
+            key = self.peer_key(name, signed)
             try:
                 yield unseal(key, piece, share_round.share_place(run, name, party.id))
             except ProtectionError as error:
                 raise ProtectionError(f"share that {name} dealt to {party.id}: {error.public}") from None
-
-    @staticmethod
-    def _exchanges(fields: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.uint8]:
-        rows: NDArray[np.uint8] = fields["exchanges"]
-        if len(rows) != len(names):
-            raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: one is needed of each")
-        return rows
 
     def peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""

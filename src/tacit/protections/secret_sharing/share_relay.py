@@ -13,12 +13,14 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, stack_rows
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
+
+Mail = Mapping[str, Mapping[str, bytes]]  # sealed shares, by dealer and holder
 
 
 class PartialSums(NamedTuple):
@@ -88,7 +90,7 @@ class ShareRelay(AuthenticatedCoordinator):
             left = [name for name in holders if name not in gone]
             if len(left) < share_round.threshold:
                 return None
-            replies = self._hand_on(pending, share_round, left, mail, slots, last)
+            replies = self._hand_on(pending, share_round, left, mail, last)
             gone.update(set(left) - replies.keys())
             if last:
                 formed.by_holder.update(self._read_partials(pending, replies, slots))
@@ -100,7 +102,7 @@ class ShareRelay(AuthenticatedCoordinator):
         holders = share_round.holders
         common: dict[str, Any] = {
             "holders": wire.names_to_bytes(holders),
-            "exchanges": wire.stack_rows(self.directory, holders),
+            "exchanges": stack_rows(self.directory, holders),
             "lap": share_round.lap,
             "summands": len(pending.parties),
         }
@@ -118,14 +120,9 @@ class ShareRelay(AuthenticatedCoordinator):
         return mail
 
     def _hand_on(
-        self,
-        pending: PendingSum,
-        share_round: ShareRound,
-        holders: Sequence[str],
-        mail: Mapping[str, Mapping[str, bytes]],
-        slots: int,
-        last: bool,
+        self, pending: PendingSum, share_round: ShareRound, holders: Sequence[str], mail: Mail, last: bool
     ) -> dict[str, Message]:
+        slots = self._settings.words(pending.layout, len(pending.parties))
         jobs: dict[str, Mapping[str, Any]] = {}
         for holder in holders:
             pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
@@ -135,7 +132,7 @@ class ShareRelay(AuthenticatedCoordinator):
         dealers = tuple(mail)
         holding = wire.names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
-        exchanges = wire.stack_rows(self.directory, dealers)
+        exchanges = stack_rows(self.directory, dealers)
         common |= {"dealers": wire.names_to_bytes(dealers), "exchanges": exchanges, "last": last}
         return dict(pending.ask(ShareHolder.hold, common, jobs))
 

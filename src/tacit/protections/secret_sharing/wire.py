@@ -1,9 +1,8 @@
 """What travels in sums by secret sharing: words, names and what parties have signed, as bytes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.crypto.field import Ring
 
@@ -28,9 +27,3 @@ def names_to_bytes(names: Iterable[str]) -> bytes:
 def names_from_bytes(raw: bytes) -> list[str]:
     """Read what :func:`names_to_bytes` returned."""
     return raw.decode().split("\n") if raw else []
-
-
-def stack_rows(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
-    """Return what these parties have signed, one a row."""
-    raw = b"".join(signed[name] for name in names)
-    return np.frombuffer(raw, np.uint8).reshape(len(names), len(raw) // max(len(names), 1))
