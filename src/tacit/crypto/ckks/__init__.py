@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.errors import ConfigError, MessageError
+from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
 from tacit.crypto.ckks import rings
 from tacit.crypto.seal import blob, seal
@@ -51,7 +51,10 @@ class Cipher(KeyHolder):
         It will be added to others, ``summands`` at most, and their total is ``total`` at most.
         """
         given = np.asarray(values, dtype=np.float64)
-        _check_declared(bound, summands)
+        if not LEAST < bound < MOST:
+            raise ConfigError(f"bound is {bound!r}: give the largest absolute value that may occur, above 0")
+        if summands != int(summands) or not 1 <= summands <= MOST_SUMMANDS:
+            raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
         reach = bound * summands if total is None else total
         rows, outputs = given.shape if given.ndim == 2 else (given.size, 1)
         form, used = (rings.COLUMN, rings.COLUMNS) if given.ndim == 2 else (rings.SUM, rings.SUMS)
@@ -90,7 +93,10 @@ class Cipher(KeyHolder):
     def _rounded(self, header: Header, whole: rings.Integers) -> Floats:
         noisy = rings.noise_bits(header)
         if np.abs(whole).max() > 1.001 * 2.0 ** rings.value_bits(header):  # nonsense is larger by far
-            blob.refuse_overrun(header.summands, header.bound)
+            raise ProtectionError(
+                f"a decrypted value is beyond what {header.summands:,} summands of up to {header.bound:g} "
+                "can give: a client overran its bound, or the ciphertext was forged"
+            )
         values = whole[: header.rows * header.outputs]
         rounded = (((values + (1 << (noisy - 1))) >> noisy) << noisy).astype(np.float64) * rings.scale(header)
         return rounded if header.form is rings.SUM else rounded.reshape(header.outputs, header.rows).T
@@ -148,13 +154,6 @@ def multiply(key_id: bytes, matrix: ArrayLike, encrypted: bytes) -> bytes:
     kept, places = np.zeros(rings.PRODUCT.kept(ring, made), np.uint64), rings.entries(made)
     kept[: places.size] = first.reshape(-1)[places]
     return blob.write(ring, made, [np.concatenate([kept, second.reshape(-1)])])
-
-
-def _check_declared(bound: float, summands: int) -> None:
-    if not LEAST < bound < MOST:
-        raise ConfigError(f"bound is {bound!r}: give the largest absolute value that may occur, above 0")
-    if summands != int(summands) or not 1 <= summands <= MOST_SUMMANDS:
-        raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
 
 
 def _multiplied(ring: Ring, ciphertext: Any, row: rings.Integers) -> Residues:
