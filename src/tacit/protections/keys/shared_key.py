@@ -54,12 +54,17 @@ SHARED_KEY = (
 )
 
 
+def random_key() -> tuple[Secret, bytes]:
+    """Make a key that has no public part."""
+    return Secret(os.urandom(32)), b""
+
+
 @dataclass(frozen=True)
 class KeyTerms:
     """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
     protection: str  # its name, for messages
-    generate: Callable[[], tuple[Secret, bytes]] = lambda: (Secret(os.urandom(32)), b"")
+    generate: Callable[[], tuple[Secret, bytes]] = random_key
     maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
     lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
     at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
