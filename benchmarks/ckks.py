@@ -15,9 +15,10 @@ import tenseal
 
 from benchmarks._harness import Row, cpu
 from tacit.crypto import bfv
-from tacit.crypto.ckks import Adder, Cipher, Multiplier
-from tacit.crypto.ckks.rings import DEGREE, SUMS, rounding_unit
-from tacit.crypto.seal.ring import new_secret
+from tacit.crypto.ckks import Cipher, multiply
+from tacit.crypto.ckks.rings import DEGREE, SUM, SUMS, rounding_unit
+from tacit.crypto.seal.adder import Adder
+from tacit.crypto.seal.ring import new_secret, ring_of
 
 PENALTY = 0.1
 HAS_VECTORS = hasattr(tenseal, "ckks_vector")  # the high-level form; ours needs only tenseal.sealapi
@@ -58,10 +59,11 @@ def ours(features: int, outputs: int) -> tuple[float, int, float]:
     left, values, sides = problem(features, outputs)
     matrix, cipher = (left / values) @ left.T, Cipher(new_secret())
     blob = cipher.encrypt(sides, bound=float(np.abs(sides).max()), summands=20)
-    product = Multiplier(cipher.key_id)
     exact = matrix @ sides
-    error = float(np.abs(cipher.decrypt(product.apply(matrix, blob)) - exact).max() / np.abs(exact).max())
-    return cpu(lambda: product.apply(matrix, blob), repeats=3)[0], len(blob), error
+    error = float(
+        np.abs(cipher.decrypt(multiply(cipher.key_id, matrix, blob)) - exact).max() / np.abs(exact).max()
+    )
+    return cpu(lambda: multiply(cipher.key_id, matrix, blob), repeats=3)[0], len(blob), error
 
 
 def beside_bfv(values: int = 4_000, clients: int = 20) -> tuple[float, float]:
@@ -71,13 +73,13 @@ def beside_bfv(values: int = 4_000, clients: int = 20) -> tuple[float, float]:
     exact, rounded = bfv.Cipher(new_secret()), Cipher(new_secret())
 
     def by_bfv() -> None:
-        adder = bfv.Adder(ring, exact.key_id)
+        adder = Adder(bfv.ring_of(ring), exact.key_id, bfv.INTEGERS)
         for vector in whole:
             adder.add(exact.encrypt(vector, ring, clients))
         assert (exact.decrypt(adder.total(), ring) == whole.sum(axis=0)).all()
 
     def by_ckks() -> None:
-        adder = Adder(SUMS, rounded.key_id)
+        adder = Adder(ring_of(SUMS), rounded.key_id, SUM)
         for vector in vectors:
             adder.add(rounded.encrypt(vector, bound=1.0, summands=clients))
         assert np.allclose(rounded.decrypt(adder.total()), vectors.sum(axis=0), atol=1e-9)
@@ -92,14 +94,14 @@ def sums(summands: int = 20_000) -> tuple[float, float | None]:
     vectors = np.random.default_rng(0).uniform(-1, 1, size=(POOL, DEGREE))
     blobs = []
     for vector in vectors:
-        alone = Adder(SUMS, cipher.key_id)  # a total has both polynomials, and no seed
+        alone = Adder(ring_of(SUMS), cipher.key_id, SUM)  # a total has both polynomials, and no seed
         alone.add(cipher.encrypt(vector, bound=1.0, summands=summands))
         blobs.append(alone.total())
     times = -(-summands // POOL)
     adders: list[Adder] = []
 
     def add() -> None:
-        adder = Adder(SUMS, cipher.key_id)
+        adder = Adder(ring_of(SUMS), cipher.key_id, SUM)
         for index in range(summands):
             adder.add(blobs[index % POOL])
         adder.total()

@@ -14,16 +14,15 @@ from tacit.core.pending_sum import PendingSum
 from tacit.crypto.channel import sign_key, unseal
 from tacit.crypto.field import from_field
 from tacit.crypto.fixedpoint import FixedPoint
-from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key, stack_rows
 from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee
 from tacit.protections.secret_sharing.election import Voter, choose_voters
-from tacit.protections.secret_sharing.share_round import (
+from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.wire import (
     OVERHEAD,
-    ShareRound,
     names_from_bytes,
     names_to_bytes,
-    stack_rows,
     words_from_bytes,
 )
 from tests.helpers.shares import Share, recover_vector

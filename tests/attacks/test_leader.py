@@ -17,11 +17,12 @@ from tacit.crypto.paillier import PrivateKey, PublicKey, add_blobs, read_header
 from tacit.federation import Federation
 from tacit.methods.federboost import HIDDEN, FederBoost
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections.keys.authenticated import stack_rows
 from tacit.protections.noised import Noised
 from tacit.protections.paillier import Paillier
-from tacit.protections.paillier.holders import Leadership
+from tacit.protections.paillier.halves import Leadership
 from tacit.protections.secret_sharing.election import Voter
-from tacit.protections.secret_sharing.share_round import names_to_bytes, stack_rows
+from tacit.protections.secret_sharing.wire import names_to_bytes
 from tacit.testing import check_protection
 from tests.attacks.malicious import REFUSED
 from tests.conftest import quick_keys
@@ -135,7 +136,7 @@ class TestWhoLeads:
         protection = scene.coordinator.protection
         friend = next(name for name in NAMES if name != protection.leader)
         from tacit.crypto.channel import sign_key
-        from tacit.protections.paillier.holders import PURPOSE
+        from tacit.protections.paillier.halves import PURPOSE
 
         site, run = scene.site(friend), scene.coordinator.manifest.digest
         with quick_keys():

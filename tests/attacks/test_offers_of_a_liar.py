@@ -5,12 +5,13 @@ them as failures, and the sum stays shut. Now it refuses whoever made the offer,
 """
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from tacit.core.errors import TacitError
 from tacit.crypto.channel import SIGNATURE
-from tacit.protections.masked import Masked, dealing, keys
+from tacit.protections.masked import Masked, dealing, keys, wire
 from tacit.protections.masked.wire import Offer
 from tests.helpers.masked_sums import assert_exact, rows_of
 
@@ -48,7 +49,7 @@ def words(request, monkeypatch):
 @pytest.mark.parametrize(("clients", "neighbours"), GRAPHS)
 def test_control_shown_without_a_look(scene_of, words, monkeypatch, clients, neighbours):
     """Honest clients are named."""
-    monkeypatch.setattr(keys, "Offer", Unseen)
+    monkeypatch.setattr(keys, "wire", SimpleNamespace(**{**vars(wire), "Offer": Unseen}))
     monkeypatch.setattr(keys, "pair_key", lambda *_: None)
     scene = scene_of(Masked(neighbours=neighbours), rows_of(clients), quorum=0.5)
     with pytest.raises(TacitError):

@@ -23,8 +23,8 @@ from tacit.crypto.field import PRIME
 from tacit.crypto.seal.blob import all_residues, read, residues_of, set_of, write
 from tacit.crypto.seal.ring import ring_of as ckks_ring_of
 from tacit.protections import encrypted
-from tacit.protections.bfv import BFV
-from tacit.protections.ckks import CKKS
+from tacit.protections.bfv import BFV, ExactSlots
+from tacit.protections.ckks import CKKS, RoundedSlots
 from tacit.protections.keys.proved_totals import add_tags
 from tests.attacks.conftest import CLIENTS
 from tests.attacks.malicious import REFUSED, unchecked
@@ -33,31 +33,32 @@ from tests.attacks.test_forged_totals import key_stretches
 COEFFICIENTS = 12
 STRETCH = 512
 SEARCH = 10  # bits
+SLOTS = {"bfv": ExactSlots, "ckks": RoundedSlots}
 
 
 @contextmanager
 def plaintexts_tagged(protection):
     """Let tags cover what is decrypted, and not the ciphertext."""
-    scheme, made, asked = type(protection.scheme), [], []
-    honest, honest_ring, decrypt = scheme.cipher, scheme.ring, scheme.decrypt
+    kind, slots, made, asked = type(protection), SLOTS[protection.name], [], []
+    honest, honest_ring, decrypt = kind.cipher, slots.ring, slots.decrypt
 
     def cipher(self, secret):
         made.append(honest(secret))
         return made[-1]
 
-    def ring(self, slots):
-        asked.append(slots)
-        return honest_ring(self, slots)
+    def ring(self):
+        asked.append(self)
+        return honest_ring.fget(self)
 
     def opened(used, header, blob):
         residues = all_residues(used, header, blob)
-        return {PRIME: decrypt(protection.scheme, made[-1], asked[-1], header, residues)}
+        return {PRIME: decrypt(asked[-1], made[-1], header, residues)}
 
     with ExitStack() as stack:
         for owner, name, new in (
-            (scheme, "cipher", cipher),
-            (scheme, "ring", ring),
-            (scheme, "decrypt", lambda self, cipher, slots, header, found: found[PRIME]),
+            (kind, "cipher", cipher),
+            (slots, "ring", property(ring)),
+            (slots, "decrypt", lambda self, cipher, header, found: found[PRIME]),
             (encrypted, "all_residues", opened),
             (encrypted, "add_tags", lambda *parts, moduli: add_tags(*parts)),
         ):
@@ -144,14 +145,14 @@ def test_control_and_ckks(malicious):
 def test_a_tag_of_the_ciphertext_is_checked_before_anything_is_decrypted(malicious, protection):
     attack = malicious(protection, STRETCH if protection == BFV() else 1)
     entry, _ = attack.gathered("scores")
-    scheme, decrypted = type(protection.scheme), []
-    honest = scheme.decrypt
+    slots, decrypted = SLOTS[protection.name], []
+    honest = slots.decrypt
 
-    def decrypt(self, cipher, slots, header, residues):
-        decrypted.append(write(self.ring(slots), header, list(residues.values())))
-        return honest(self, cipher, slots, header, residues)
+    def decrypt(self, cipher, header, residues):
+        decrypted.append(write(self.ring, header, list(residues.values())))
+        return honest(self, cipher, header, residues)
 
-    with mock.patch.object(scheme, "decrypt", decrypt):
+    with mock.patch.object(slots, "decrypt", decrypt):
         if protection == BFV():
             assert coefficients(attack, entry) == [0] * COEFFICIENTS  # no total opened
         else:

@@ -84,7 +84,7 @@ def test_noise_has_room_where_less_is_known_of_a_total():
     protection = Noised(inner="bfv", where="distributed", epsilon=0.1)
     layout = Layout(Field("vector", (4,), bound=1.0, total=1.0))
     grid = protection.choose_grid(layout, CLIENTS, sums=1, min_clients=3)
-    slots = BFV().scheme.slots(grid.layout, CLIENTS)
+    slots = BFV().slots(grid.layout, CLIENTS)
     (held,) = {float(bound) for bound in slots.bounds}
     assert slots.reach * held > 6 * grid.unit * np.sqrt(CLIENTS * grid.variance)
 

@@ -55,14 +55,8 @@ from tacit.protections.paillier import Paillier
 from tacit.protections.plain import Plain
 from tacit.protections.ring import Ring
 from tacit.protections.secret_sharing.settings import SecretSharing
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    partial_place,
-    recover_total,
-    words_from_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, partial_place, recover_total
+from tacit.protections.secret_sharing.wire import names_from_bytes, words_from_bytes
 from tests.helpers.shares import Share, recover_vector
 
 COORDINATOR = "coordinator"
@@ -238,7 +232,7 @@ def read_by(world, entries, keys):
                 with suppress(TacitError):
                     numbers.append(private.decrypt(blob))
         if isinstance(world.protection, Encrypted) and len(secret.reveal()) == 32:
-            numbers += decrypted_blobs(raw, world.protection.scheme.cipher(secret))
+            numbers += decrypted_blobs(raw, world.protection.cipher(secret))
     if isinstance(world.protection, SecretSharing):
         shares = dealt_shares(world, entries, keys)
         raws += [raw for held in shares.values() for raw in held.values()]
@@ -272,7 +266,7 @@ def dealt_shares(world, entries, keys):
             for dealer in dealers if holder in holders else ():
                 if dealer == holder:
                     continue
-                size = share_round.share_size(dealer, holders.index(holder), told["slots"]) + OVERHEAD
+                size = share_round.sealed_size(dealer, holders.index(holder), told["slots"])
                 piece, position = sealed[position : position + size], position + size
                 key = pair_key(own, publics[dealer][SIGNATURE:], "seal", run)
                 with suppress(TacitError):
@@ -509,7 +503,7 @@ def encodings(protection, vector, layout, clients):
     elif isinstance(protection, Paillier | Ring | SecretSharing):
         forms.append(FixedPoint.of(layout, protection.bits, clients).encode(vector))
     elif isinstance(protection, Encrypted):
-        slots = protection.scheme.slots(layout, clients)
+        slots = protection.slots(layout, clients)
         integers = slots.encode(vector)
         forms.append(np.ldexp(integers, slots.unit_bits) if protection.name == "ckks" else integers)
     return forms

@@ -28,6 +28,7 @@ from tacit.crypto.channel import checked_key, identity_public, place, unseal
 from tacit.crypto.paillier.blob import read_ciphertexts, read_header
 from tacit.crypto.paillier.keys import PublicKey
 from tacit.crypto.seal import blob as seal_blob
+from tacit.crypto.seal.adder import Adder
 from tacit.deploy.bundles import read_bundle, read_request, read_roster
 from tacit.deploy.provision import Operator
 from tacit.engines.sitefolder import SiteFolder
@@ -131,7 +132,7 @@ def _bfv() -> tuple[Parameters, bytes]:
 
 def _read_bfv(raw: bytes) -> None:
     parameters, key_id = _bfv()
-    adder = bfv.Adder(parameters, key_id)
+    adder = Adder(bfv.ring_of(parameters), key_id, bfv.INTEGERS)
     adder.add(raw)
     holds(bfv.read(parameters, key_id, adder.total()).count >= 1, "a total that cannot be read")
 

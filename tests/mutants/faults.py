@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "crypto",
         "crypto/sharing.py",
-        "higher = random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))",
-        "higher = np.repeat(random_elements(threshold - 1), len(constant)).reshape(threshold - 1, -1)",
+        "field.random_elements((threshold - 1) * len(constant)).reshape(",
+        "np.repeat(field.random_elements(threshold - 1), len(constant)).reshape(",
         "one polynomial for a whole vector",
     ),
     Fault(

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks import Adder, Cipher, Multiplier
-from tacit.crypto.ckks.rings import SUMS, rounding_unit
+from tacit.crypto.ckks import Cipher, multiply
+from tacit.crypto.ckks.rings import SUM, SUMS, rounding_unit
+from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.residues import pack, packed_width, unpack
+from tacit.crypto.seal.ring import ring_of
 from tests.quick import examples
 
 CIPHER = Cipher(Secret(os.urandom(32)))
@@ -32,7 +34,7 @@ def test_packed_residues_come_back(bits, groups, seed, seeded):
 
 def whole(blob):
     """The same vector with both polynomials, as a total has them."""
-    adder = Adder(SUMS, CIPHER.key_id)
+    adder = Adder(ring_of(SUMS), CIPHER.key_id, SUM)
     adder.add(blob)
     return adder.total()
 
@@ -46,7 +48,7 @@ def whole(blob):
 @settings(max_examples=examples(40), deadline=None)
 def test_sums_are_within_one_unit_whatever_the_bound(length, summands, bound, seed):
     vectors = np.random.default_rng(seed).uniform(-bound, bound, (summands, length))
-    adder = Adder(SUMS, CIPHER.key_id)
+    adder = Adder(ring_of(SUMS), CIPHER.key_id, SUM)
     for index, vector in enumerate(vectors):
         blob = CIPHER.encrypt(vector, bound=bound, summands=summands)
         adder.add(blob if (seed + index) % 2 == 0 else whole(blob))
@@ -60,7 +62,7 @@ def test_products_equal_numpy_whatever_the_shape(features, outputs, shared, seed
     rng = np.random.default_rng(seed)
     shape = (features, features) if shared else (outputs, features, features)
     matrix, sides = rng.normal(size=shape), rng.uniform(-1, 1, (features, outputs))
-    blob = Multiplier(CIPHER.key_id).apply(matrix, CIPHER.encrypt(sides, bound=1.0, summands=2))
+    blob = multiply(CIPHER.key_id, matrix, CIPHER.encrypt(sides, bound=1.0, summands=2))
     exact = matrix @ sides if shared else np.einsum("oij,jo->io", matrix, sides)
     scale = np.abs(matrix).sum(axis=-1).max()
     assert np.abs(CIPHER.decrypt(blob) - exact).max() <= 1e-8 * scale

@@ -69,7 +69,7 @@ def test_encrypted_sums_decrypt_to_the_sums(case):
     for row, weight in zip(rows, weights, strict=True):
         adder.add(multiply(key().public, key().public.encrypt(np.array(row, np.int64), packing), weight))
     assert key().decrypt(adder.total(), packing=packing).tolist() == weighted(rows, weights)
-    assert adder.summands == sum(map(abs, weights))
+    assert adder._header.summands == sum(map(abs, weights))
 
 
 @given(st.binary(max_size=400), st.integers(0, 400), st.integers(1, 255))

@@ -10,8 +10,9 @@ from tacit.core.errors import FederationError, OpeningError
 from tacit.crypto.field import PRIME
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.secret_sharing.committee import Committee
-from tacit.protections.secret_sharing.share_round import ShareRound, recover_total, words_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
 from tacit.protections.secret_sharing.shares import Shares
+from tacit.protections.secret_sharing.wire import OVERHEAD, words_from_bytes
 from tests.quick import examples
 
 SCHEMES = ("shamir", "additive")
@@ -93,8 +94,8 @@ def test_shares_of_any_dealers_add_up(scheme, vectors, holders, data):
     tags = data.draw(st.lists(st.integers(0, PRIME - 1), min_size=len(vectors), max_size=len(vectors)))
     cut = [share_round.cut(*each) for each in zip(dealers, vectors, tags, strict=True)]
     for dealer, pieces in zip(dealers, cut, strict=True):
-        assert [len(piece) for piece in pieces] == [
-            share_round.share_size(dealer, index, vectors.shape[1] + 1) for index in range(holders)
+        assert [len(piece) + OVERHEAD for piece in pieces] == [
+            share_round.sealed_size(dealer, index, vectors.shape[1] + 1) for index in range(holders)
         ]
     chosen = data.draw(st.permutations(range(holders)))[: data.draw(st.integers(threshold, holders))]
     rows = [

@@ -134,17 +134,17 @@ def test_the_plain_sum_is_that_of_numpy_to_the_last_bit(summed, rows):
 @pytest.mark.parametrize("protection", [BFV(), CKKS()], ids=str)
 def test_encryption_keeps_its_promise_with_twenty_thousand_summands(scene_of, protection):
     """Two thousand vectors, each added ten times: more noise than as many clients would bring."""
-    rng, scheme = np.random.default_rng(1), protection.scheme
+    rng = np.random.default_rng(1)
     bounds = {"narrow": BOUND, "wide": None}
     narrow, wide = rng.uniform(-BOUND, BOUND, (2000, 40)), rng.normal(size=(2000, 40)) * 1e6
     rows = named([{"narrow": one, "wide": two} for one, two in zip(narrow[:3], wide[:3], strict=True)])
     scene = scene_of(protection, rows, bound=bounds).begin()
     layout, client = scene.components.method._layout(None), protection.at_client(scene.site("client-1"))
-    cipher = client.key.cached("cipher", scheme.cipher)
-    slots, adder = protection.scheme.slots(layout, 20_000), None
+    cipher = client.key.cached("cipher", protection.cipher)
+    slots, adder = protection.slots(layout, 20_000), None
     for one, two in zip(narrow, wide, strict=True):
-        blob = scheme.encrypt(cipher, slots, slots.encode(np.concatenate([one, two])))
-        adder = adder or scheme.adder(cipher.key_id, blob)
+        blob = slots.encrypt(cipher, slots.encode(np.concatenate([one, two])))
+        adder = adder or protection.adder(cipher.key_id, blob)
         for _ in range(10):
             adder.add(blob)
     with mock.patch.object(ProvedTotals, "check"):  # it is about digits here, not about who contributed

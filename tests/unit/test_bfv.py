@@ -18,12 +18,12 @@ from tacit.crypto.bfv import (
     MOST_PLAIN_BITS,
     NOISE,
     PRIMES,
-    Adder,
     Cipher,
     Parameters,
     read,
     ring_of,
 )
+from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import (
     CHECKSUM_BYTES,
     Header,
@@ -49,7 +49,7 @@ def cipher():
 
 
 def total_of(cipher, vectors, chosen, summands):
-    adder = Adder(chosen, cipher.key_id)
+    adder = Adder(ring_of(chosen), cipher.key_id, INTEGERS)
     for vector in vectors:
         adder.add(cipher.encrypt(vector, chosen, summands))
     return adder.total()
@@ -80,7 +80,7 @@ class TestSums:
         vector = np.random.default_rng(1).integers(-(1 << 31), 1 << 31, 500)
         one = power = cipher.encrypt(vector, chosen, summands)
         for digit in f"{summands:b}"[1:]:
-            adder = Adder(chosen, cipher.key_id)
+            adder = Adder(ring_of(chosen), cipher.key_id, INTEGERS)
             for blob in (power, power, *([one] if digit == "1" else [])):
                 adder.add(blob)
             power = adder.total()
@@ -261,7 +261,7 @@ class TestRefusals:
         damaged = bytearray(blob)
         damaged[place] ^= 4
         with pytest.raises((MessageError, ProtectionError)):
-            Adder(CHOSEN, cipher.key_id).add(bytes(damaged))
+            Adder(ring_of(CHOSEN), cipher.key_id, INTEGERS).add(bytes(damaged))
 
     @pytest.mark.parametrize("size", [0, 20, HEADER, -1])
     def test_a_truncated_blob(self, cipher, blob, size):
@@ -312,10 +312,12 @@ class TestRefusals:
         content = bytearray(blob[:-CHECKSUM_BYTES])
         content[HEADER : HEADER + 9] = b"\xff" * 9
         with pytest.raises(MessageError, match="residues beyond its modulus"):
-            Adder(CHOSEN, cipher.key_id).add(bytes(content) + checksum(bytes(content), HEADER))
+            Adder(ring_of(CHOSEN), cipher.key_id, INTEGERS).add(
+                bytes(content) + checksum(bytes(content), HEADER)
+            )
 
     def test_too_many_and_unlike_summands_leave_the_total_as_it_was(self, cipher, blob):
-        adder = Adder(CHOSEN, cipher.key_id)
+        adder = Adder(ring_of(CHOSEN), cipher.key_id, INTEGERS)
         with pytest.raises(ConfigError, match="nothing was added"):
             adder.total()
         for _ in range(4):
@@ -343,8 +345,8 @@ class TestSlots:
     @staticmethod
     def ring(layout, summands, **settings):
         protection = BFV(**settings)
-        slots = protection.scheme.slots(layout, summands)
-        return slots, protection.scheme.ring(slots).ring_parameters.name
+        slots = protection.slots(layout, summands)
+        return slots, slots.ring.ring_parameters.name
 
     def test_ordinary_values_take_their_bits_and_the_summands(self):
         slots, name = self.ring(Layout(Field("w", (5000,), bound=2.0)), 8)

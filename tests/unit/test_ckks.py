@@ -14,7 +14,7 @@ import pytest
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, SecretError
 from tacit.core.secret import Secret
-from tacit.crypto.ckks import Adder, Cipher, Multiplier
+from tacit.crypto.ckks import Cipher, multiply
 from tacit.crypto.ckks.rings import (
     COLUMN,
     COLUMNS,
@@ -31,6 +31,7 @@ from tacit.crypto.ckks.rings import (
 )
 from tacit.crypto.seal import blob as blobs
 from tacit.crypto.seal import residues as seal_residues
+from tacit.crypto.seal.adder import Adder
 from tacit.crypto.seal.blob import CHECKSUM_BYTES, all_residues, checksum, ciphertexts_of
 from tacit.crypto.seal.ring import RingParameters, ring_of
 
@@ -51,7 +52,8 @@ def read(cipher, blob, *forms):
 
 
 def adder_of(cipher, values):
-    return Adder(SUMS if np.ndim(values) == 1 else COLUMNS, cipher.key_id)
+    used, form = (SUMS, SUM) if np.ndim(values) == 1 else (COLUMNS, COLUMN)
+    return Adder(ring_of(used), cipher.key_id, form)
 
 
 def total_of(cipher, parts, **declared):
@@ -63,7 +65,7 @@ def total_of(cipher, parts, **declared):
 
 def whole(cipher, blob):
     """The same vector with both polynomials, as a total has them."""
-    adder = Adder(SUMS, cipher.key_id)
+    adder = Adder(ring_of(SUMS), cipher.key_id, SUM)
     adder.add(blob)
     return adder.total()
 
@@ -117,11 +119,11 @@ class TestSums:
         vector[:2] = 1, -1
         parts = [whole(cipher, cipher.encrypt(vector, bound=1.0, summands=20_000))]
         while len(parts) < 15:
-            adder = Adder(SUMS, cipher.key_id)
+            adder = Adder(ring_of(SUMS), cipher.key_id, SUM)
             adder.add(parts[-1])
             adder.add(parts[-1])
             parts.append(adder.total())
-        adder = Adder(SUMS, cipher.key_id)
+        adder = Adder(ring_of(SUMS), cipher.key_id, SUM)
         for place, part in enumerate(parts):
             if 20_000 >> place & 1:
                 adder.add(part)
@@ -134,7 +136,11 @@ class TestSums:
 
     @pytest.mark.slow
     def test_twenty_thousand_clients_keep_the_promise(self, cipher):
-        rng, adder, total = np.random.default_rng(2), Adder(SUMS, cipher.key_id), np.zeros(DEGREE)
+        rng, adder, total = (
+            np.random.default_rng(2),
+            Adder(ring_of(SUMS), cipher.key_id, SUM),
+            np.zeros(DEGREE),
+        )
         step = rounding_unit(20_000, 20_000)
         for _ in range(20_000):
             vector = np.rint(rng.uniform(-1, 1, DEGREE) / step) * step
@@ -151,14 +157,14 @@ class TestSums:
     def test_more_additions_than_sixty_bit_residues_can_hold(self, cipher):
         values = np.arange(-5.0, 6)
         blob = whole(cipher, cipher.encrypt(values, bound=5, summands=100))
-        adder = Adder(SUMS, cipher.key_id)
+        adder = Adder(ring_of(SUMS), cipher.key_id, SUM)
         for _ in range(100):
             adder.add(blob)
         assert np.allclose(cipher.decrypt(adder.total()), 100 * values, atol=1e-6)
 
     def test_totals_of_totals(self, cipher):
         one = np.arange(6.0).reshape(3, 2) / 8
-        adder = Adder(COLUMNS, cipher.key_id)
+        adder = Adder(ring_of(COLUMNS), cipher.key_id, COLUMN)
         for count in (2, 3):
             adder.add(total_of(cipher, [one] * count, bound=1.0, summands=10))
         assert np.allclose(cipher.decrypt(adder.total()), 5 * one, atol=1e-9)
@@ -189,7 +195,7 @@ class TestProducts:
         stack = rng.normal(size=(matrices, rows, rows)) * rng.lognormal(sigma=3, size=(matrices, rows, 1))
         given = [rng.uniform(-1, 1, (rows, outputs)) / summands for _ in range(min(summands, 20))]
         total = total_of(cipher, given, bound=1.0, summands=summands, total=1.0)
-        blob = Multiplier(cipher.key_id).apply(stack if matrices > 1 else stack[0], total)
+        blob = multiply(cipher.key_id, stack if matrices > 1 else stack[0], total)
         step = unit(read(cipher, blob, PRODUCT))
         each = np.repeat(stack, outputs // matrices, axis=0)
         exact = np.einsum("oij,jo->io", each, sum(given))
@@ -202,7 +208,7 @@ class TestProducts:
         ones = np.ones((16, 4))
         total = total_of(cipher, [ones, -ones, ones], bound=1.0, summands=3, total=1.0)
         for sign in (1, -1):
-            blob = Multiplier(cipher.key_id).apply(sign * np.ones((16, 16)), total)
+            blob = multiply(cipher.key_id, sign * np.ones((16, 16)), total)
             assert np.allclose(cipher.decrypt(blob), sign * 16, atol=1e-8)
 
     def test_rows_of_zeros_give_zeros(self, cipher):
@@ -210,7 +216,7 @@ class TestProducts:
         matrix = np.zeros((64, 64))
         matrix[63, 0] = 3.0
         total = total_of(cipher, [np.full((64, 64), 0.5)], bound=1.0, summands=1)
-        found = cipher.decrypt(Multiplier(cipher.key_id).apply(matrix, total))
+        found = cipher.decrypt(multiply(cipher.key_id, matrix, total))
         assert not found[:63].any()
         assert np.allclose(found[63], 1.5, atol=1e-8)
 
@@ -219,13 +225,13 @@ class TestProducts:
         rows = 32
         signs = np.where(np.arange(rows) % 3, 1.0, -1.0)
         total = total_of(cipher, [np.tile(signs[:, None], (1, 4))], bound=1.0, summands=1)
-        blob = Multiplier(cipher.key_id).apply(np.tile(signs, (rows, 1)), total)
+        blob = multiply(cipher.key_id, np.tile(signs, (rows, 1)), total)
         assert np.allclose(cipher.decrypt(blob), rows, atol=unit(read(cipher, blob, PRODUCT)))
 
     def test_only_entries_of_the_product_travel(self, cipher):
         """The other coefficients hold parts of the total, which nobody asked for."""
         total = total_of(cipher, [np.full((5, 2), 0.1)] * 2, bound=1.0, summands=2)
-        blob = Multiplier(cipher.key_id).apply(np.eye(5), total)
+        blob = multiply(cipher.key_id, np.eye(5), total)
         body = len(blob) - HEADER - CHECKSUM_BYTES
         # The entries' number is rounded up to 16.
         assert 8 * body == 50 * (5 * 2 + 6 + DEGREE * pieces(5, 2, 1))
@@ -236,14 +242,14 @@ class TestProducts:
     def test_matrices_that_do_not_fit(self, cipher, matrix):
         blob = cipher.encrypt(np.ones((2, 2)), bound=1.0, summands=1)
         with pytest.raises(ConfigError, match="matrix"):
-            Multiplier(cipher.key_id).apply(matrix, blob)
+            multiply(cipher.key_id, matrix, blob)
 
     def test_a_product_is_not_added_or_multiplied_again(self, cipher):
         blob = cipher.encrypt(np.ones((2, 2)), bound=1.0, summands=1)
-        product = Multiplier(cipher.key_id).apply(np.eye(2), blob)
+        product = multiply(cipher.key_id, np.eye(2), blob)
         for use in (
-            Adder(COLUMNS, cipher.key_id).add,
-            lambda b: Multiplier(cipher.key_id).apply(np.eye(2), b),
+            Adder(ring_of(COLUMNS), cipher.key_id, COLUMN).add,
+            lambda b: multiply(cipher.key_id, np.eye(2), b),
         ):
             with pytest.raises(ProtectionError, match="kind product, expected was columns"):
                 use(product)
@@ -344,7 +350,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("seeded", [True, False])
     def test_every_flipped_bit_is_refused(self, cipher, seeded):
-        rng, adder = np.random.default_rng(4), Adder(SUMS, cipher.key_id)
+        rng, adder = np.random.default_rng(4), Adder(ring_of(SUMS), cipher.key_id, SUM)
         blob = cipher.encrypt(np.ones(10), bound=1.0, summands=9)
         blob = blob if seeded else whole(cipher, blob)
         ends = [*range(HEADER * 8), *range(8 * len(blob) - 8 * CHECKSUM_BYTES, 8 * len(blob))]
@@ -390,7 +396,7 @@ class TestRefusals:
         blob = cipher.encrypt(np.ones(10), bound=1.0, summands=9)
         blob = blob if seeded else whole(cipher, blob)
         with pytest.raises(MessageError, match="beyond its modulus"):
-            Adder(SUMS, cipher.key_id).add(changed(blob, HEADER, b"\xff" * 16))
+            Adder(ring_of(SUMS), cipher.key_id, SUM).add(changed(blob, HEADER, b"\xff" * 16))
 
     def test_forged_residues_do_not_decrypt_to_a_plausible_number(self, cipher):
         blob = cipher.encrypt(np.ones(10), bound=1.0, summands=9)
@@ -400,10 +406,10 @@ class TestRefusals:
     def test_other_parameters(self, cipher):
         blob = cipher.encrypt([1.0], bound=1.0, summands=2)
         with pytest.raises(ProtectionError, match="blob of parameters 'sum-57' where 'columns-48'"):
-            Adder(COLUMNS, cipher.key_id).add(blob)
+            Adder(ring_of(COLUMNS), cipher.key_id, COLUMN).add(blob)
         namesake = replace(SUMS, prime_bits=(60, 48))  # the same name, other primes
         with pytest.raises(ProtectionError, match="blob of parameters"):
-            Adder(namesake, cipher.key_id).add(blob)
+            Adder(ring_of(namesake), cipher.key_id, COLUMN).add(blob)
 
     @both
     def test_blobs_that_do_not_belong_together_are_not_added(self, cipher, values):

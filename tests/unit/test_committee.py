@@ -26,13 +26,9 @@ from tacit.protections.secret_sharing import election
 from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
 from tacit.protections.secret_sharing.election import Voter, commitment, draw_members, draw_seed
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    words_from_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound
 from tacit.protections.secret_sharing.shares import SharesClient
+from tacit.protections.secret_sharing.wire import OVERHEAD, names_from_bytes, words_from_bytes
 from tests.helpers.shares import Share, recover_vector
 
 ALL = [

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.masking import add_masks, bind_seeds, sign_for
 from tacit.crypto.neighbours import longest_arc, neighbours_for
 from tacit.federation import Federation
-from tacit.protections.masked import Masked, dealing
+from tacit.protections.masked import Masked, dealing, wire
 from tacit.protections.masked import keys as masked_keys
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.coordinator import MaskedSum
@@ -290,7 +291,7 @@ def noted_secrets(monkeypatch):
             SECRETS[slot, owner] = SECRETS.get((slot, owner), b"") + secret
         return commit(purpose, run, owner, slot, secret)
 
-    monkeypatch.setattr(dealing, "commit", noting)
+    monkeypatch.setattr(dealing, "wire", SimpleNamespace(**{**vars(wire), "commit": noting}))
 
 
 def stripped(scene, slot, owner, upload, key, seed=None):

@@ -24,7 +24,7 @@ from tacit.crypto.masking import (
     new_seed,
     sign_for,
 )
-from tacit.crypto.neighbours import neighbours_for
+from tacit.crypto.neighbours import neighbours_for, security_bits_of
 from tacit.crypto.sharing import share_rows
 from tacit.protections.masked.neighbours import assign_holders, find_place
 from tacit.protections.masked.wire import key_of, recover_secret
@@ -188,7 +188,7 @@ def test_bounds_hold_in_whole_numbers(clients, active):
     assert clients * tail(clients - 1, corrupt, count, least) <= 2.0**-41
     assert gone * tail(clients - 1, gone - 1, count, count + 1 - found.threshold) <= 2.0**-20
     assert 2 * found.threshold > count + 1
-    assert found.security_bits >= 40 and found.correctness_bits >= 20
+    assert security_bits_of(clients, count, least - 1, 0.2, 0.1, active=active) >= 40
 
 
 @pytest.mark.parametrize("count", [2, 4, 6])

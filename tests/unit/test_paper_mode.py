@@ -16,7 +16,8 @@ from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.methods.base import Method
 from tacit.models.leastsquares import factor, operator
-from tacit.protections.ckks import CKKS, CKKSClient
+from tacit.protections.ckks import CKKS
+from tacit.protections.encrypted import EncryptedClient
 
 CLASSES = {"classes": ["blue", "green", "red"]}
 
@@ -107,14 +108,14 @@ class TestProduct:
         coordinator.enrol()
         coordinator.protection.prepare(1)
         site = coordinator.link.transport.engine.engine._sites.party("client-1")
-        cipher = protection.at_client(site).key.cached("cipher", protection.scheme.cipher)
+        cipher = protection.at_client(site).key.cached("cipher", protection.cipher)
         wrong = cipher.encrypt(np.zeros((4, 2)), bound=1.0, summands=6)
-        genuine, fake = CKKSClient.protect, Message(cipher=Blob("cipher", wrong))
+        genuine, fake = EncryptedClient.protect, Message(cipher=Blob("cipher", wrong))
 
         def protect(self, *contribution):
             return fake if self.party.id == "client-4" else genuine(self, *contribution)
 
-        monkeypatch.setattr(CKKSClient, "protect", protect)
+        monkeypatch.setattr(EncryptedClient, "protect", protect)
         coordinator.round(method.part, method.keep)
         assert "4 × 2 values" in coordinator.failures["client-4"]
         assert "agreed were 5 × 2" in coordinator.failures["client-4"]

@@ -9,8 +9,8 @@ from tacit.crypto.fixedpoint import FixedPoint
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing import votes
 from tacit.protections.secret_sharing.committee import Committee, CommitteeClient
-from tacit.protections.secret_sharing.share_round import names_from_bytes, words_from_bytes
 from tacit.protections.secret_sharing.votes import most_votes, read_tally, round_of
+from tacit.protections.secret_sharing.wire import names_from_bytes, words_from_bytes
 
 PUBLISHED = Committee(scheme="additive", published=True)
 

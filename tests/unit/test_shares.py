@@ -18,15 +18,9 @@ from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    recover_total,
-    words_from_bytes,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
 from tacit.protections.secret_sharing.shares import Shares, SharesClient
+from tacit.protections.secret_sharing.wire import names_from_bytes, words_from_bytes, words_to_bytes
 from tests.helpers.shares import Share, recover_vector
 
 BOTH = [
@@ -245,7 +239,7 @@ class TestTranscript:
         for index, name in enumerate(names):
             if name == victim:
                 continue
-            size = share_round.share_size(victim, index, slots) + OVERHEAD
+            size = share_round.sealed_size(victim, index, slots)
             piece, position = sealed[position : position + size], position + size
             signed = scene.coordinator.protection.directory[victim]
             public = checked_key(signed, scene.coordinator.link.pinned(victim), "exchange", victim, run)

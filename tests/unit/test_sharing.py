@@ -15,7 +15,8 @@ from tacit.crypto.field import PRIME, from_field, multiply, to_field
 from tacit.crypto.masking import expand
 from tacit.crypto.sharing import add_shares, share_rows
 from tacit.protections.masked.wire import key_of, recover_secret
-from tacit.protections.secret_sharing.share_round import ShareRound, words_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound
+from tacit.protections.secret_sharing.wire import words_from_bytes
 from tests.helpers.shares import Share, recover_vector, share_vector
 
 DRAWS = 200_000
@@ -63,7 +64,7 @@ def test_every_choice_of_t_holders_recovers():
 
 def test_shares_equal_the_polynomial_in_whole_numbers(monkeypatch):
     higher = vector(7, 11, 5, PRIME - 1)  # two rows of coefficients: the lowest power first
-    monkeypatch.setattr(sharing, "random_elements", lambda count: higher[:count])
+    monkeypatch.setattr(field, "random_elements", lambda count: higher[:count])
     shares = share_vector(vector(3, PRIME - 2), 1000, 3)
     for share in shares[::111]:
         x = share.point

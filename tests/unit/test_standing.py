@@ -23,7 +23,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
 from tacit.methods.fedheonn import FedHEONN
-from tacit.protections.ckks import CKKSClient
+from tacit.protections.encrypted import EncryptedClient
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.plain import PlainClient
 from tacit.standing import Standing, book, changes, read
@@ -304,7 +304,7 @@ class TestRefusals:
     def test_a_ciphertext_under_another_key(self, start, monkeypatch):
         standing = start(protect="ckks")
         standing.add(["client-1"])
-        before, protect = known(standing), CKKSClient.protect
+        before, protect = known(standing), EncryptedClient.protect
 
         def foreign(self, ticket, vector, layout):
             other = standing.components.protection.generate()[0]
@@ -315,7 +315,7 @@ class TestRefusals:
             return protect(self, ticket, vector, layout)
 
         with monkeypatch.context() as patch:
-            patch.setattr(CKKSClient, "protect", foreign)
+            patch.setattr(EncryptedClient, "protect", foreign)
             with pytest.raises(ProtectionError, match=r"client-2: .*under key .*, in use is"):
                 standing.add(["client-2"])
         monkeypatch.undo()
@@ -427,7 +427,7 @@ class TestWhatTheCoordinatorKeeps:
 
             return spy
 
-        for name, kind in (("plain", PlainClient), ("ckks", CKKSClient)):
+        for name, kind in (("plain", PlainClient), ("ckks", EncryptedClient)):
             standing = start(name, protect=name)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(kind, "protect", spied(name, kind.protect))

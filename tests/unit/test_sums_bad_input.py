@@ -29,7 +29,7 @@ from tacit.protections.bfv import BFV
 from tacit.protections.ckks import CKKS
 from tacit.protections.keys.shared_key import SharedKey
 from tacit.protections.paillier import Paillier
-from tacit.protections.paillier.holders import KEY_SERVER, KeyServer
+from tacit.protections.paillier.halves import KEY_SERVER, KeyServer
 from tacit.protections.ring import Ring, RingClient
 from tests.quick import examples, representatives
 
@@ -164,7 +164,7 @@ class TestValues:
 def client_cipher(scene):
     """What a client encrypts with under CKKS."""
     client = scene.protection.at_client(scene.site("client-1"))
-    return client.key.cached("cipher", scene.protection.scheme.cipher)
+    return client.key.cached("cipher", scene.protection.cipher)
 
 
 def ckks_blob(scene, values, **settings):
@@ -292,7 +292,7 @@ def several_ckks(scene):
 
 
 def added_twice(scene, blob):
-    adder = scene.protection.scheme.adder(scene.coordinator.protection.key_id, blob)
+    adder = scene.protection.adder(scene.coordinator.protection.key_id, blob)
     adder.add(blob)
     adder.add(blob)
     return adder.total()

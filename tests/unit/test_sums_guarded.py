@@ -23,7 +23,7 @@ from tacit.protections.ckks import CKKS
 from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
 from tacit.protections.keys.key_relay import WRAPPED
 from tacit.protections.paillier import Paillier
-from tacit.protections.paillier.holders import KEY_SERVER
+from tacit.protections.paillier.halves import KEY_SERVER
 from tacit.protections.ring import Ring
 
 CLIENTS = [f"client-{index + 1}" for index in range(4)]

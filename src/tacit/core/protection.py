@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from tacit.core.pending_sum import PendingSum
 
 Vector = NDArray[np.float64]
+Owner = TypeVar("Owner", bound=type)
 NoiseUnit = Literal["client", "row"]
 FINE = 2.0**-40  # of its bound: how exact a total of a fine field is, with any protection
+
+
+def hands_on(part: str, *names: str) -> Callable[[Owner], Owner]:
+    """Let a class hand these calls on to a part of it, which answers them just so."""
+
+    def decorate(owner: Owner) -> Owner:
+        for name in names:
+            setattr(owner, name, lambda self, *given, name=name: getattr(getattr(self, part), name)(*given))
+        return owner
+
+    return decorate
 
 
 @dataclass(frozen=True)

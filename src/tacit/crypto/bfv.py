@@ -1,9 +1,8 @@
 """BFV by Microsoft SEAL: encrypted vectors of integers that add up exactly, without the key.
 
-Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds (:class:`Adder`). Encryption is
-symmetric and seeded: the second polynomial of a ciphertext is pseudorandom, and its seed travels instead.
-Integers lie in the coefficients of the plaintext, and of the first polynomial only those coefficients travel
-that hold one.
+Key holders encrypt and decrypt (:class:`Cipher`), the coordinator adds. Encryption is symmetric and seeded:
+the second polynomial of a ciphertext is pseudorandom, and its seed travels instead. Integers lie in the
+coefficients of the plaintext, and of the first polynomial only those coefficients travel that hold one.
 
 **Totals come out exactly.** A fresh ciphertext hides m, modulo t, as ⌈q m / t⌋ + e with noise e from -21 to
 21 (SEAL's centred binomial distribution; its alternative is cut at 19.2). The sum of k ciphertexts decrypts
@@ -13,10 +12,9 @@ decrypts: a bound on every possible outcome, not on probable ones. So what is op
 key. All values lie in coefficients, so that t may be any number: a power of two as large as the totals. What
 is left of q has room for the noise, and its primes are as small as that allows.
 
-**Security** rests on ring learning with errors, at parameters that SEAL checks against the table of the
-Homomorphic Encryption Standard for 128 bits: degree 4096 with at most 109 bits of modulus, or 2048 with 54;
-ours have at most 109 and 52. BFV does not stand up to ciphertexts that are made to be decrypted: key holders
-decrypt only what came through an authentic channel, and protections have totals prove whose sum they are.
+**Security** rests on ring learning with errors, at 128 bits: docs/protections.md has the estimate. BFV does
+not stand up to ciphertexts that are made to be decrypted: key holders decrypt only what came through an
+authentic channel, and protections have totals prove whose sum they are.
 
 Reference: Fan, Vercauteren, "Somewhat practical fully homomorphic encryption", 2012; Bajard, Eynard, Hasan,
 Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 2016, which SEAL implements.
@@ -34,7 +32,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, MessageError, ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.seal import adder, blob, seal
+from tacit.crypto.seal import blob, seal
 from tacit.crypto.seal import ring as rings
 from tacit.crypto.seal.blob import Form, Header, all_residues, ciphertexts_of, write_encrypted
 from tacit.crypto.seal.residues import Residues, plain_from_seal, plain_to_seal
@@ -201,13 +199,6 @@ class Cipher(KeyHolder):
             chunk[: coefficients.size] = coefficients
         unused = 64 - parameters.plain_bits
         return (words << np.uint64(unused)).view(np.int64) >> unused
-
-
-class Adder(adder.Adder):
-    """Adds encrypted vectors without any key."""
-
-    def __init__(self, parameters: Parameters, key_id: bytes) -> None:
-        super().__init__(ring_of(parameters), key_id, INTEGERS)
 
 
 def read(parameters: Parameters, key_id: bytes, encrypted: bytes) -> Header:

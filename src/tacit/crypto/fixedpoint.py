@@ -238,8 +238,7 @@ def from_fine_digits(digits: NDArray[Any], bounds: Vector, digit_bits: int) -> V
     shares = np.zeros(digits.shape[1])
     for place, row in enumerate(digits):
         shares += np.ldexp(row.astype(np.float64), digit_bits * place - FINE_BITS)
-    found: Vector = shares * bounds
-    return found
+    return np.asarray(shares * bounds)
 
 
 def wide_digits(values: Vector, digit_bits: int) -> Integers:

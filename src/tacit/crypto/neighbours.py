@@ -4,9 +4,9 @@ Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import ceil, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,14 @@ MOST_NEIGHBOURS = 2048  # on a sparse graph; what is tried beyond takes time, an
 SECURITY_BITS, CORRECTNESS_BITS = 40, 20  # s and q below
 FALSE_ALARM_BITS = 20  # an honest draw looks suspicious to any of the clients at most once in 2^20
 
+Logs = NDArray[np.float64]  # of probabilities, or of factorials
 
-@dataclass(frozen=True)
-class Sizing:
-    """How many neighbours, how many shares open, and the bounds on what may go wrong (-log2)."""
+
+class Sizing(NamedTuple):
+    """How many neighbours a client has, and how many shares open its secrets."""
 
     neighbours: int
     threshold: int
-    security_bits: float
-    correctness_bits: float
 
 
 @lru_cache(maxsize=256)
@@ -87,13 +86,7 @@ def _sparse_counts(clients: int, fit: Callable[[int], Sizing | None]) -> range:
 
 
 def _fit(
-    logs: NDArray[np.float64],
-    clients: int,
-    corrupt: int,
-    vanishing: int,
-    missing: float,
-    active: bool,
-    count: int,
+    logs: Logs, clients: int, corrupt: int, vanishing: int, missing: float, active: bool, count: int
 ) -> Sizing | None:
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
     apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
@@ -105,10 +98,7 @@ def _fit(
     stuck = -inf
     if vanishing:
         stuck = log(vanishing) + _log_tails(logs, clients - 1, vanishing - 1, count)[count + 1 - threshold]
-    if stuck > correct:
-        return None
-    leak = float(np.logaddexp(held[most + 1] if most + 1 < len(held) else -inf, apart))
-    return Sizing(count, threshold, -leak / log(2), -float(stuck) / log(2))
+    return Sizing(count, threshold) if stuck <= correct else None
 
 
 @lru_cache(maxsize=256)
@@ -138,13 +128,11 @@ def longest_arc(count: int, clients: int, missing: float) -> float:
     return mean / (clients * (1 - missing))
 
 
-def _log_factorials(clients: int) -> NDArray[np.float64]:
+def _log_factorials(clients: int) -> Logs:
     return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, clients + 1)))])
 
 
-def _log_held(
-    logs: NDArray[np.float64], clients: int, corrupt: int, count: int, missing: float, active: bool
-) -> NDArray[np.float64]:
+def _log_held(logs: Logs, clients: int, corrupt: int, count: int, missing: float, active: bool) -> Logs:
     """Log of a bound on the probability that somebody has at least x corrupt neighbours, for x = 0, 1, …."""
     if not active or count >= clients - 1:
         return log(clients) + _log_tails(logs, clients - 1, min(corrupt, clients - 1), count)
@@ -157,21 +145,21 @@ def _log_held(
     return np.concatenate([[0.0], tails[:corrupt], [-inf]])
 
 
-def _log_tails(logs: NDArray[np.float64], total: int, marked: int, drawn: int) -> NDArray[np.float64]:
+def _log_tails(logs: Logs, total: int, marked: int, drawn: int) -> Logs:
     """Return log P[X ≥ x] for x = 0 … drawn + 1, X the marked ones among those drawn without replacement."""
 
-    def choose(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
+    def choose(n: int, k: NDArray[np.int64]) -> Logs:
         inside = (k >= 0) & (k <= n)
         safe = np.where(inside, k, 0)
         return np.where(inside, logs[n] - logs[safe] - logs[n - safe], -inf)
 
     x = np.arange(drawn + 1)
     each = choose(marked, x) + choose(total - marked, drawn - x) - choose(total, np.array([drawn]))
-    tails: NDArray[np.float64] = np.append(np.logaddexp.accumulate(each[::-1])[::-1], -inf)
+    tails: Logs = np.append(np.logaddexp.accumulate(each[::-1])[::-1], -inf)
     return np.minimum(tails, 0.0)
 
 
-def _log_apart(logs: NDArray[np.float64], clients: int, missing: int, count: int) -> float:
+def _log_apart(logs: Logs, clients: int, missing: int, count: int) -> float:
     """Return the log of a bound on the probability that missing clients cut the circle in two."""
     run = 2 * (count // 2)
     if count >= clients - 1 or run > missing:

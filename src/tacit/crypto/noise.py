@@ -96,7 +96,12 @@ def discrete_gaussian(
     With s = ⌊σ⌋ + 1, a magnitude is s·k + j. Of k ≥ 0, drawn with P[k] ∝ exp(-s²k²/2σ²), and a uniform j < s
     those pairs are kept that exp(-(2skj + j²)/2σ²) allows, about 7 in 10: their product is what is wanted.
     """
-    sigma2 = _variance(variance)
+    _positive("variance", variance)
+    if not LEAST_VARIANCE <= variance <= LARGEST_VARIANCE:
+        raise ConfigError(
+            f"variance is {float(variance):g}, it goes from 2^-20 to 2^80: use another scale in fixed point"
+        )
+    sigma2 = Fraction(variance)
     words = _source(rng)
     scale = math.isqrt(sigma2.numerator // sigma2.denominator) + 1
     rate = scale**2 / (2 * sigma2)
@@ -195,12 +200,3 @@ def _positive(name: str, value: Any) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"{name} is {value}: it must be a number above 0")
     return float(value)
-
-
-def _variance(value: Fraction | float) -> Fraction:
-    _positive("variance", value)
-    if not LEAST_VARIANCE <= value <= LARGEST_VARIANCE:
-        raise ConfigError(
-            f"variance is {float(value):g}, it goes from 2^-20 to 2^80: use another scale in fixed point"
-        )
-    return Fraction(value)

@@ -18,17 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, ProtectionError
-from tacit.crypto.field import (
-    PRIME,
-    Ring,
-    add_rows,
-    digits_of,
-    elements_of,
-    multiply,
-    powers_of,
-    product,
-    random_elements,
-)
+from tacit.crypto import field
+from tacit.crypto.field import PRIME, Ring
 
 MOST_PARTIES = 1 << 20  # evaluation points stay small, so that multiplying by one takes two products
 _BLOCK = 1 << 14  # values worked on at a time, for the cache
@@ -41,14 +32,14 @@ def share_rows(values: Ring, parties: int, threshold: int) -> Ring:
         raise ConfigError(f"{parties:,} parties: shares are for 1 to {MOST_PARTIES:,}")
     if not 1 <= threshold <= parties:
         raise ConfigError(f"threshold is {threshold}: with {parties} shares it goes from 1 to {parties}")
-    secret = elements_of(values)
-    powers = powers_of(parties, threshold)
+    secret = field.elements_of(values)
+    powers = field.powers_of(parties, threshold)
     shares = np.empty((parties, len(secret)), np.uint64)
     block = max(_BLOCK // parties, 64)
     for start in range(0, len(secret), block):
         constant = secret[start : start + block]
-        higher = random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
-        shares[:, start : start + block] = product(powers, np.concatenate([constant[None], higher]))
+        higher = field.random_elements((threshold - 1) * len(constant)).reshape(threshold - 1, len(constant))
+        shares[:, start : start + block] = field.product(powers, np.concatenate([constant[None], higher]))
     return shares
 
 
@@ -62,7 +53,7 @@ def evaluate(rows: Ring, points: tuple[int, ...], others: tuple[int, ...]) -> Ri
     >>> int(interpolate(np.concatenate([rows[1:], third]), (1, 2, 3))[0])
     7
     """
-    return product(_weight_digits(points, others), rows)
+    return field.product(_weight_digits(points, others), rows)
 
 
 def recover(rows: Sequence[Ring], points: Sequence[int], threshold: int) -> Ring:
@@ -88,13 +79,13 @@ def recover(rows: Sequence[Ring], points: Sequence[int], threshold: int) -> Ring
 
 def add_shares(rows: Sequence[Ring]) -> Ring:
     """Add shares that one holder has of several dealers: its share of the sum."""
-    return add_rows(_stacked(rows))
+    return field.add_rows(_stacked(rows))
 
 
 def _stacked(rows: Sequence[Ring]) -> Ring:
     if len({len(row) for row in rows}) != 1:
         raise ProtectionError("shares of different lengths: they belong to different secrets")
-    return np.stack([elements_of(row) for row in rows])
+    return np.stack([field.elements_of(row) for row in rows])
 
 
 def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:
@@ -107,13 +98,14 @@ def interpolate(rows: Ring, points: tuple[int, ...], at: int = 0) -> Ring:
     result = np.empty(rows.shape[1], np.uint64)
     block = max(_BLOCK // len(points), 64)
     for start in range(0, len(result), block):
-        result[start : start + block] = add_rows(multiply(rows[:, start : start + block], weights))
+        part = field.multiply(rows[:, start : start + block], weights)
+        result[start : start + block] = field.add_rows(part)
     return result
 
 
 @lru_cache(maxsize=8)
 def _weight_digits(points: tuple[int, ...], others: tuple[int, ...]) -> NDArray[np.float64]:
-    return digits_of(np.stack([_weights(points, at) for at in others]))
+    return field.digits_of(np.stack([_weights(points, at) for at in others]))
 
 
 @lru_cache(maxsize=1024)

@@ -14,11 +14,10 @@ from tacit.core.errors import ConfigError
 from tacit.core.layout import Layout
 from tacit.core.promises import Promises
 from tacit.core.protection import FINE
-from tacit.crypto import bfv
-from tacit.crypto.bfv import INTEGERS, Parameters, ring_of
+from tacit.crypto.bfv import INTEGERS, Cipher, Parameters, ring_of
 from tacit.crypto.fixedpoint import FINE_BITS, WIDE_BITS, Integers
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Form, Header, set_of
+from tacit.crypto.seal.blob import Header, set_of
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import Ring
 from tacit.protections.encrypted import Encrypted
@@ -41,6 +40,7 @@ class BFV(Encrypted):
     """
 
     name = "bfv"
+    cipher: ClassVar[type[Cipher]] = Cipher
 
     bits: int = 32
 
@@ -49,9 +49,11 @@ class BFV(Encrypted):
         if self.bits not in BITS:
             raise ConfigError(f"bits is {self.bits}: fixed point works with 8 to 50 bits a value")
 
-    @property
-    def scheme(self) -> ExactScheme:
-        return ExactScheme(self.bits)
+    def slots(self, layout: Layout, summands: int) -> ExactSlots:
+        return _slots(layout, summands, self.bits)
+
+    def adder(self, key_id: bytes, blob: bytes) -> Adder:
+        return Adder(ring_of(Parameters.named(set_of(blob))), key_id, INTEGERS)
 
     @cached_property
     def promises(self) -> Promises:
@@ -59,57 +61,42 @@ class BFV(Encrypted):
         return self.promised(2.0 ** (1 - self.bits), size.bytes_per_value + 0.1)
 
 
-@dataclass(frozen=True)
-class ExactScheme:
-    """How integers are encrypted, in rings as small as their totals allow."""
+@dataclass(frozen=True, eq=False)
+class ExactSlots(Slots):
+    """Slots in the coefficients of BFV, in a ring as small as their totals allow."""
 
-    form: ClassVar[Form] = INTEGERS  # of blobs
-    cipher: ClassVar[type[bfv.Cipher]] = bfv.Cipher
+    form = product = INTEGERS
+    bound: ClassVar[float] = 1.0  # that blobs declare: none, since the ring itself says it
 
-    bits: int
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The ring that has room for the totals."""
+        return Parameters.holding(self.count, _plain_bits(self.largest_total), self.summands)
 
-    def slots(self, layout: Layout, summands: int) -> Slots:
-        """Return how the values of a layout become slots; refuses what no ring has room for."""
-        return _slots(layout, summands, self.bits)
+    @property
+    def ring(self) -> Ring:
+        """SEAL's context of it."""
+        return ring_of(self.parameters)
 
-    def ring(self, slots: Slots) -> Ring:
-        """Return the ring of ciphertexts of such slots."""
-        return ring_of(_holding(slots))
-
-    def encrypt(self, cipher: bfv.Cipher, slots: Slots, integers: Integers) -> bytes:
+    def encrypt(self, cipher: Cipher, integers: Integers) -> bytes:
         """Encrypt the integers of a vector."""
-        return cipher.encrypt(integers, _holding(slots), slots.summands)
+        return cipher.encrypt(integers, self.parameters, self.summands)
 
-    def decrypt(
-        self, cipher: bfv.Cipher, slots: Slots, header: Header, residues: Mapping[int, Residues]
-    ) -> Integers:
+    def decrypt(self, cipher: Cipher, header: Header, residues: Mapping[int, Residues]) -> Integers:
         """Decrypt the residues of a total that was read and checked."""
-        return cipher.open(header, residues, _holding(slots))
-
-    def adder(self, key_id: bytes, blob: bytes) -> Adder:
-        """Return what adds ciphertexts like this one without the key."""
-        return bfv.Adder(Parameters.named(set_of(blob)), key_id)
-
-    def bound(self, slots: Slots) -> float:
-        """Return the bound that blobs declare: none, since the ring itself says it."""
-        return 1.0
+        return cipher.open(header, residues, self.parameters)
 
 
 # Clients of one process share layouts: what follows from one is found once for all of them.
 @lru_cache(maxsize=8)
-def _slots(layout: Layout, summands: int, bits: int) -> Slots:
+def _slots(layout: Layout, summands: int, bits: int) -> ExactSlots:
     # Coefficients wrap around, so that a total without room for it could not be told from a small one.
     counts, reach = [0, 0, 0], float(summands) if layout.grows else layout.reach(summands)
     for each in layout.fields:
         counts[2 if each.bound is None else int(each.fine)] += prod(each.shape or ())
     cuts_fine, cuts_all, unit_bits, digit_bits = _choose(tuple(counts), reach, summands, bits)
     cut = np.isfinite(layout.bounds) if cuts_all else layout.fine & cuts_fine
-    return Slots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
-
-
-@lru_cache(maxsize=8)
-def _holding(slots: Slots) -> Parameters:
-    return Parameters.holding(slots.count, _plain_bits(slots.largest_total), slots.summands)
+    return ExactSlots(layout.bounds, cut, reach, 2.0**-unit_bits, digit_bits, summands)
 
 
 def _plain_bits(largest: int) -> int:

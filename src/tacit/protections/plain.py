@@ -101,8 +101,7 @@ class PlainCoordinator(AuthenticatedCoordinator):
         return {"vector": more["vector"] if total is None else total["vector"] + more["vector"]}
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        vector: Vector = total["vector"]
-        return vector
+        return np.asarray(total["vector"])
 
 
 class PlainClient(AuthenticatedClient):
@@ -115,5 +114,4 @@ class PlainClient(AuthenticatedClient):
         return Message(vector=vector)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        vector: Vector = total["vector"]
-        return vector
+        return np.asarray(total["vector"])

@@ -1,17 +1,11 @@
 """The ring: a running encrypted sum that goes from client to client, and opens at the server.
 
-The protocol was published for training multilayer perceptrons with federated learning and homomorphic
-encryption: the server makes Paillier keys; the first client encrypts its vector, each next one adds its
-own, and the last hands the total to the server, which decrypts it. The server holds the secret key, so
-what goes from hop to hop is sealed against it: it relays bytes that it cannot read. If a hop vanishes,
-the ring re-forms without it and the sum starts again; nobody computes a contribution twice.
-
-One thing differs. Published, whoever is last hands the total over. A server that claims that a hop has
-vanished would get a second total over other clients, handed over by another one, and the difference shows
-who is in one of them only. Here the client that begins the ring, the *closer*, also gets the sum back and
-hands it over, once; all clients of a sum keep to the closer they were first told. That is one message more.
-And since it comes back, the closer blinds what it begins with: published, the second client and the server
-could open the contribution of the first.
+It was published for training multilayer perceptrons with federated learning and homomorphic encryption:
+docs/protections.md has the protocol, and why two things differ. Here the client that begins the ring, the
+*closer*, also gets the sum back and hands it over, once; all clients of a sum keep to the closer they were
+first told. And it blinds what it begins with until the sum is back. Hops are sealed against the server, which
+holds the secret key. If one vanishes, the ring re-forms without it and the sum starts again; nobody computes
+a contribution twice.
 """
 
 from __future__ import annotations

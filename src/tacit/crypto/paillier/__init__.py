@@ -11,14 +11,8 @@ from gmpy2 import mpz
 
 from tacit.core.errors import ProtectionError
 from tacit.core.secret import Secret
-from tacit.crypto.paillier.blob import (
-    Header,
-    Packing,
-    check_invertible,
-    read_ciphertexts,
-    read_header,
-    write_blob,
-)
+from tacit.crypto.paillier import blob as blobs
+from tacit.crypto.paillier.blob import Header, Packing, read_ciphertexts, read_header
 from tacit.crypto.paillier.keys import PublicKey, ShortKeyWarning
 from tacit.crypto.paillier.private import PrivateKey, make_keys
 
@@ -48,11 +42,6 @@ class Adder:
         self._header: Header | None = None
         self._totals: list[mpz] = []
 
-    @property
-    def summands(self) -> int:
-        """How much was added, weights counted."""
-        return self._header.summands if self._header else 0
-
     def add(self, blob: bytes) -> None:
         """Add a blob; one that is refused leaves the total as it was."""
         key, so_far = self._key, self._header
@@ -75,8 +64,8 @@ class Adder:
         if self._header is None:
             raise ProtectionError("nothing was added: there is no total to give")
         # A total is invertible only if all its summands are: one look for all that came in.
-        check_invertible(self._key, self._totals)
-        return write_blob(self._key, self._header, self._totals)
+        blobs.check_invertible(self._key, self._totals)
+        return blobs.write_blob(self._key, self._header, self._totals)
 
 
 def add_blobs(key: PublicKey, first: bytes, second: bytes) -> bytes:
@@ -96,7 +85,7 @@ def blind(key: PublicKey, blob: bytes) -> tuple[bytes, Secret]:
     header, numbers = read_header(key, blob), read_ciphertexts(key, blob)
     randoms = [secrets.randbelow(int(key.modulus)) for _ in numbers]
     raw = b"".join(random.to_bytes(key.ciphertext_bytes, "little") for random in randoms)
-    return write_blob(key, header, _multiplied(key, numbers, randoms)), Secret(raw)
+    return blobs.write_blob(key, header, _multiplied(key, numbers, randoms)), Secret(raw)
 
 
 def unblind(key: PublicKey, blob: bytes, blinding: Secret) -> bytes:
@@ -106,7 +95,7 @@ def unblind(key: PublicKey, blob: bytes, blinding: Secret) -> bytes:
     if len(raw) != size * len(numbers):
         raise ProtectionError(f"a blinding of {len(raw) // size} ciphertexts, these are {len(numbers)}")
     randoms = [-int.from_bytes(raw[at : at + size], "little") for at in range(0, len(raw), size)]
-    return write_blob(key, header, _multiplied(key, numbers, randoms))
+    return blobs.write_blob(key, header, _multiplied(key, numbers, randoms))
 
 
 def _multiplied(key: PublicKey, numbers: list[mpz], randoms: list[int]) -> list[mpz]:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -251,14 +251,6 @@ def ciphertexts_of(ring: Ring, header: Header, residues: Mapping[int, Residues])
         whole[0, prime, :kept], whole[1, prime] = flat[:kept], flat[kept:]
     parts = whole.reshape(2, len(residues), chunks, ring.degree)
     return [to_seal(ring, parts[:, :, chunk]) for chunk in range(chunks)]
-
-
-def refuse_overrun(summands: int, bound: float) -> NoReturn:
-    """Refuse a decrypted value that honest summands do not give."""
-    raise ProtectionError(
-        f"a decrypted value is beyond what {summands:,} summands of up to {bound:g} can give: a client "
-        "overran its bound, or the ciphertext was forged"
-    )
 
 
 def checksum(content: bytes | memoryview, header: int) -> bytes:

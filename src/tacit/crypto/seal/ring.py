@@ -109,17 +109,13 @@ def ring_of(parameters: RingParameters) -> Ring:
     return Ring(parameters, context, seal.Evaluator(context), primes, digest)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Expanded:
     """A secret key in the form that SEAL works with."""
 
-    key: Any
     encryptor: Any
     decryptor: Any
     key_id: bytes
-
-    def __repr__(self) -> str:
-        return "Expanded(hidden)"
 
 
 def new_secret() -> Secret:
@@ -141,8 +137,7 @@ def expand(ring: Ring, secret: Secret) -> Expanded:
     sample = struct.pack("<64Q", *(data[index] for index in range(64)))
     key_id = hashlib.sha256(b"tacit-seal-key-id" + ring.digest + raw + sample).digest()[:KEY_ID_BYTES]
     # From the plain context: the seeded one would draw the encryptions' noise from the secret, too.
-    encryptor, decryptor = seal.Encryptor(ring.context, key), seal.Decryptor(ring.context, key)
-    return Expanded(key, encryptor, decryptor, key_id)
+    return Expanded(seal.Encryptor(ring.context, key), seal.Decryptor(ring.context, key), key_id)
 
 
 class KeyHolder:

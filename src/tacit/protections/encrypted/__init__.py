@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,21 +15,22 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import Protection, Vector
+from tacit.core.protection import Protection, Vector, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.seal.adder import Adder
-from tacit.crypto.seal.blob import Header, all_residues, read, summands_of
+from tacit.crypto.seal.blob import all_residues, read, summands_of
 from tacit.crypto.seal.residues import Residues
 from tacit.crypto.seal.ring import new_secret
+from tacit.protections.keys import shared_key
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, cipher_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import PROVED, TAG, TAG_NAMES, ProvedTotals, add_tags
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms, SharedKeyClient
+from tacit.protections.keys.shared_key import KeyTerms, SharedKeyClient
 
 if TYPE_CHECKING:
-    from tacit.protections.bfv import ExactScheme
-    from tacit.protections.ckks import Approximate
+    from tacit.protections.bfv import ExactSlots
+    from tacit.protections.ckks import Columns, RoundedSlots
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,10 @@ class Encrypted(Protection):
     opens: ClassVar[Place] = "clients"
     incremental: ClassVar[bool] = True
     authenticated: ClassVar[bool] = True
-    key_fields: ClassVar[Collection[str]] = KEY_FIELDS
-    field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES}
-    field_kinds: ClassVar[Mapping[str, Kind]] = KeyTerms.field_kinds
+    key_fields: ClassVar[Collection[str]] = shared_key.KEY_FIELDS
+    field_names: ClassVar[Mapping[str, str]] = {**shared_key.FIELD_NAMES, **TAG_NAMES}
+    field_kinds: ClassVar[Mapping[str, Kind]] = shared_key.FIELD_KINDS
+    cipher: ClassVar[type[Any]]  # what encrypts and decrypts with a secret
 
     maker: str = field(default="", kw_only=True)
     rotate_every: int = field(default=0, kw_only=True)
@@ -60,10 +62,13 @@ class Encrypted(Protection):
                 f"rotate_every is {self.rotate_every}: give how many sums one key serves, or 0 for all"
             )
 
-    @property
-    def scheme(self) -> ExactScheme | Approximate:
-        """How the integers of a sum are encrypted."""
+    def slots(self, layout: Layout, summands: int) -> ExactSlots | RoundedSlots | Columns:
+        """Return how the values of a layout are encrypted; refuses what no ring has room for."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
+
+    def adder(self, key_id: bytes, blob: bytes) -> Adder:
+        """Return what adds ciphertexts like this one without the key."""
+        raise TypeError(f"{type(self).__name__} must say how ciphertexts are added")
 
     def promised(self, precision: float, bytes_per_value: float, without_proof: str = "") -> Promises:
         """Return what is promised: all but precision and size is the same for every scheme."""
@@ -79,7 +84,7 @@ class Encrypted(Protection):
             dropout="the sum goes on without the client, down to the quorum",
             precision=precision,
             bytes_per_value=bytes_per_value,
-            warnings=(SHARED_KEY,),
+            warnings=(shared_key.SHARED_KEY,),
             proof=f"{PROVED}{without_proof}",
         )
 
@@ -95,7 +100,7 @@ class Encrypted(Protection):
     def generate(self) -> tuple[Secret, bytes]:
         """Make a key; the coordinator gets its id."""
         secret = new_secret()
-        return secret, self.scheme.cipher(secret).key_id
+        return secret, self.cipher(secret).key_id
 
     def proves(self, layout: Layout) -> bool:
         return True
@@ -103,7 +108,8 @@ class Encrypted(Protection):
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the typical error: each client rounds, to a unit that follows from the summands."""
         summands = summands_of(cipher_of(total)) if total else contributions
-        return self.scheme.slots(layout, summands).error(contributions)
+        slots: Any = self.slots(layout, summands)
+        return float(slots.error(contributions))
 
     def at_coordinator(self, link: Link) -> EncryptedCoordinator:
         return EncryptedCoordinator(self, link)
@@ -112,6 +118,7 @@ class Encrypted(Protection):
         return EncryptedClient(self, party)
 
 
+@hands_on("relay", "admit", "snapshot", "party_snapshot", "restore", "same_keys")
 class EncryptedCoordinator(AuthenticatedCoordinator):
     """Adds ciphertexts that it cannot open."""
 
@@ -130,18 +137,14 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
     def prepare(self, sums: int) -> None:
         self.relay.prepare()
 
-    def admit(self, names: Sequence[str]) -> None:
-        self.relay.admit(names)
-
     def gather(self, pending: PendingSum) -> dict[str, Any]:
         adder: Adder | None = None
         tags: dict[str, Any] = {}
         for party, protected in self.accepted(pending, len(pending.parties)):
-            blob = protected["cipher"].data
             if adder is None:  # by now it is settled under which key
-                adder = self.adder(pending.layout, blob)
+                adder = self._settings.adder(self.key_id, cipher_of(protected))
             try:
-                adder.add(blob)
+                adder.add(cipher_of(protected))
             except ProtectionError as error:
                 pending.refuse(party, str(error))
                 continue
@@ -153,23 +156,22 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
 
     def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
         # Refuses values that cannot be encrypted before anybody is asked for them.
-        read_header, shape, bound = self.terms(pending.layout, summands)
+        slots, proves = self._settings.slots(pending.layout, summands), self._settings.proves(pending.layout)
         common, tickets = self.relay.tickets(pending)
         common["summands"] = summands
-        agreed = (shape, 1, summands, bound)
-        proves, scheme = self._settings.proves(pending.layout), self._settings.scheme
-        moduli = scheme.ring(scheme.slots(pending.layout, summands)).primes if proves else ()
+        agreed = (*slots.shape, 1, summands, slots.bound)
         for party, message in pending.contributions(tickets, common):
             try:
                 blob = cipher_of(message)
-                tag = {TAG: add_tags(message, moduli=moduli)} if proves else {}
-                found = read_header(blob)
+                tag = {TAG: add_tags(message, moduli=slots.ring.primes)} if proves else {}
+                # Who adds a blob checks its checksum.
+                found = read(slots.ring, self.key_id, blob, slots.form, whole=False)
                 # Or the first client would set the terms for all others.
-                if ((found.rows, found.outputs), found.count, found.summands, found.bound) != agreed:
+                if (found.rows, found.outputs, found.count, found.summands, found.bound) != agreed:
                     raise ProtectionError(
                         f"{_size(found.rows, found.outputs)} values as {found.count} of {found.summands} "
-                        f"contributions of up to {found.bound:g}, agreed were {_size(*shape)} as one of "
-                        f"{summands} of up to {bound:g}"
+                        f"contributions of up to {found.bound:g}, agreed were {_size(*slots.shape)} as one "
+                        f"of {summands} of up to {slots.bound:g}"
                     )
             except ProtectionError as error:
                 pending.refuse(party, str(error))
@@ -177,46 +179,17 @@ class EncryptedCoordinator(AuthenticatedCoordinator):
             self.relay.mark_delivered(party)
             yield party, {"cipher": Blob("cipher", blob), **tag}
 
-    def terms(
-        self, layout: Layout, summands: int
-    ) -> tuple[Callable[[bytes], Header], tuple[int, int], float]:
-        """Return what reads the header of a contribution to a sum, and its agreed shape and bound."""
-        scheme = self._settings.scheme
-        slots = scheme.slots(layout, summands)
-        return (
-            # Who adds a blob checks its checksum.
-            lambda blob: read(scheme.ring(slots), self.key_id, blob, scheme.form, whole=False),
-            (slots.count, 1),
-            scheme.bound(slots),
-        )
-
     @property
     def key_id(self) -> bytes:
         """The id of the key under which sums are encrypted."""
         return self.relay.current_key.public
 
-    def adder(self, layout: Layout, blob: bytes) -> Adder:
-        """Return what adds ciphertexts like this one."""
-        return self._settings.scheme.adder(self.key_id, blob)
-
     def add(self, total: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         pieces = ([] if total is None else [total]) + [more]
-        adder = self._settings.scheme.adder(self.key_id, cipher_of(more))
+        adder = self._settings.adder(self.key_id, cipher_of(more))
         for piece in pieces:
             adder.add(cipher_of(piece))
         return {"cipher": Blob("cipher", adder.total()), TAG: add_tags(*pieces, moduli=adder.primes)}
-
-    def snapshot(self) -> Mapping[str, Any]:
-        return self.relay.snapshot()
-
-    def party_snapshot(self, party: str) -> Mapping[str, Any]:
-        return self.relay.party_snapshot(party)
-
-    def restore(self, kept: Mapping[str, Any], parties: Mapping[str, Mapping[str, Any]]) -> None:
-        self.relay.restore(kept, parties)
-
-    def same_keys(self, kept: Mapping[str, Any]) -> bool:
-        return self.relay.same_keys(kept)
 
 
 def _size(rows: int, outputs: int) -> str:
@@ -235,35 +208,38 @@ class EncryptedClient(SharedKeyClient):
         self._proved = ProvedTotals(party, self.key)
 
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
-        scheme = self._settings.scheme
-        slots = scheme.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
-        ring, integers = scheme.ring(slots), slots.encode(vector)
+        """Encrypt this party's vector, and tag it; a matrix that will be multiplied has no tag."""
+        slots = self._settings.slots(layout, read_integer(ticket, "summands", 1, MOST_SUMMANDS))
+        values: Any = slots.encode(vector)
+        cipher: Any = self.key.cached(CIPHER, self._settings.cipher)
+        if not self._settings.proves(layout):
+            return Message(cipher=Blob("cipher", slots.encrypt(cipher, values)))
 
         def encrypt() -> tuple[bytes, Mapping[int, Residues]]:
-            cipher: Any = self.key.cached(CIPHER, scheme.cipher)
-            blob = scheme.encrypt(cipher, slots, integers)
-            header = read(ring, cipher.key_id, blob, scheme.form, whole=False)
-            return blob, all_residues(ring, header, blob)
+            blob = slots.encrypt(cipher, values)
+            header = read(slots.ring, cipher.key_id, blob, slots.form, whole=False)
+            return blob, all_residues(slots.ring, header, blob)
 
-        return self._proved.tag_ciphertext(ticket, layout, integers, encrypt)
+        return self._proved.tag_ciphertext(ticket, layout, values, encrypt)
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        """Check whose contributions it is the sum of, and only then decrypt."""
-        blob, scheme = cipher_of(total), self._settings.scheme
-        slots = scheme.slots(layout, summands_of(blob))
-        ring = scheme.ring(slots)
+        """Check whose contributions it is the sum of, and only then decrypt; a product proves nothing."""
+        blob, settings = cipher_of(total), self._settings
+        slots = settings.slots(layout, summands_of(blob))
+        ring, form = slots.ring, slots.product if total.get("multiplied") else slots.form
         age, header = self.key.find_key(
-            CIPHER, scheme.cipher, lambda key: read(ring, key.key_id, blob, scheme.form)
+            CIPHER, settings.cipher, lambda key: read(ring, key.key_id, blob, form)
         )
-        check_opening(self.party, self._settings, header.count)
-        agreed = (slots.count, slots.summands, scheme.bound(slots))
-        if (header.rows, header.summands, header.bound) != agreed:
+        check_opening(self.party, settings, header.count)
+        agreed = (*slots.shape, slots.summands, slots.bound)
+        if (header.rows, header.outputs, header.summands, header.bound) != agreed:
             raise ProtectionError(
-                f"a total of {header.rows} values up to {header.bound:g}, agreed were {slots.count} up to "
-                f"{agreed[2]:g}"
+                f"a total of {_size(header.rows, header.outputs)} values up to {header.bound:g}, agreed were "
+                f"{_size(*slots.shape)} up to {slots.bound:g}"
             )
         # Whether a made-up ciphertext decrypts to what was tagged would tell of the key.
         residues = all_residues(ring, header, blob)
-        self._proved.check(total, layout, header.summands, residues, age)
-        cipher: Any = self.key.cached(CIPHER, scheme.cipher, age)
-        return slots.decode(scheme.decrypt(cipher, slots, header, residues))
+        if settings.proves(layout):
+            self._proved.check(total, layout, header.summands, residues, age)
+        opened: Any = slots.decrypt(self.key.cached(CIPHER, settings.cipher, age), header, residues)
+        return slots.decode(opened)

@@ -8,6 +8,7 @@ is exactly the sum of the integers that clients encrypted.
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2, sqrt
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ProtectionError
 from tacit.core.protection import Vector
 from tacit.crypto.fixedpoint import FINE_BITS, DigitCuts, Integers
+from tacit.crypto.seal.blob import Form
 
 
 def largest_total(
@@ -37,6 +39,9 @@ class Slots:
     digit_bits: int
     summands: int  # how many vectors are summed, at most
 
+    form: ClassVar[Form]  # of blobs, by the scheme that encrypts the slots
+    product: ClassVar[Form]  # the same of totals that the coordinator has multiplied, if it can
+
     @cached_property
     def _cuts(self) -> DigitCuts:
         return DigitCuts(self.bounds, self.cut, self.digit_bits)
@@ -45,6 +50,11 @@ class Slots:
     def count(self) -> int:
         """Slots that a vector takes."""
         return self._cuts.ends[-1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and outputs that blobs declare."""
+        return self.count, 1
 
     @property
     def unit_bits(self) -> int:

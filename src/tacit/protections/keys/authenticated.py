@@ -5,12 +5,15 @@ between them carries a tag (:mod:`tacit.core.tags`), and two parties can seal me
 only relays.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.core.client import enrolled_digest
-from tacit.core.errors import ProtectionError
+from tacit.core.errors import MessageError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import BYTES, NAMES, ROWS, Kind
 from tacit.core.link import Link
@@ -85,6 +88,20 @@ def _signed(fields: Mapping[str, Any], owner: str) -> bytes:
     if not isinstance(signed, bytes):
         raise ProtectionError(f"{owner} showed no signed exchange key where one was agreed")
     return signed
+
+
+def stack_rows(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
+    """Return what these parties have signed, one a row."""
+    raw = b"".join(signed[name] for name in names)
+    return np.frombuffer(raw, np.uint8).reshape(len(names), len(raw) // max(len(names), 1))
+
+
+def read_exchanges(fields: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Return these parties with the signed exchange keys that came for them; one is needed of each."""
+    rows: NDArray[np.uint8] = fields["exchanges"]
+    if len(rows) != len(names):
+        raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: give one of each")
+    return [(name, row.tobytes()) for name, row in zip(names, rows, strict=True)]
 
 
 def sealing_key(party: Party, other: str, signed: bytes) -> Secret:

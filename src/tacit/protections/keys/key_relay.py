@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tacit.core.errors import ConfigError, MessageError, ProtectionError, QuorumError
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.text import abbreviate
 from tacit.core.values import Blob
+from tacit.protections.keys.authenticated import stack_rows
 from tacit.protections.keys.shared_key import KeyTerms, SharedKey
 
+KEPT = ("bundle", "maker", "public", "preshared", "used")  # of a key, for another process
 WRAPPED = 12 + 32 + 16  # a sealed content key: nonce, key, tag
 Ask = Callable[..., Iterable[tuple[str, Message]]]
 
@@ -65,8 +65,7 @@ class KeyRelay:
         names = self._link.invited
         if self.key is not None or party != self._first_maker(names):
             raise ProtectionError(f"{party} made keys that nobody asked it for")
-        made = {name: value for name, value in fields.items() if isinstance(value, Blob)}
-        self._keep(party, [name for name in names if name != party], made)
+        self._keep(party, [name for name in names if name != party], fields)
 
     def _first_maker(self, names: Sequence[str]) -> str:
         return self._terms.maker if self._terms.maker in names else names[0]
@@ -106,10 +105,8 @@ class KeyRelay:
 
     def _request_key(self, ask: Ask, parties: Sequence[str], maker: str, **more: Any) -> None:
         others = [name for name in parties if name != maker]
-        fields: dict[str, Any] = {}
-        for _, reply in ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]):
-            fields = {name: value for name, value in reply.items() if not name.startswith("$")}
-        self._keep(maker, others, fields)
+        replies = dict(ask(SharedKey.make_keys, {**self._addressed(others), **more}, parties=[maker]))
+        self._keep(maker, others, replies.get(maker, {}))
 
     def _keep(self, maker: str, others: Sequence[str], made: Mapping[str, Any]) -> None:
         bundle, public, wraps = made.get("bundle"), made.get("public"), _cut(made.get("wraps"), others)
@@ -178,15 +175,13 @@ class KeyRelay:
         return {"bundle": key.bundle}, {name: {**own[name], **told[origins[name]]} for name in lacking}
 
     def _addressed(self, names: Sequence[str]) -> dict[str, Any]:
-        signed = b"".join(self._directory[name] for name in names)
-        exchanges = np.frombuffer(signed, dtype=np.uint8).reshape(len(names), -1)
-        return {"names": "\n".join(names).encode(), "exchanges": exchanges}
+        return {"names": "\n".join(names).encode(), "exchanges": stack_rows(self._directory, names)}
 
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""
         if (key := self.key) is None:
             return {}
-        return {name: getattr(key, name) for name in ("bundle", "maker", "public", "preshared", "used")}
+        return {name: getattr(key, name) for name in KEPT}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""
@@ -205,16 +200,10 @@ class KeyRelay:
         self._directory.update(exchanges)
         if "bundle" not in kept:
             return
-        self.key = RelayedKey(
-            kept["bundle"],
-            kept["maker"],
-            kept["public"],
-            kept["preshared"],
-            {name: fields["wrap"] for name, fields in parties.items() if "wrap" in fields},
-            {name: fields["sealer"] for name, fields in parties.items() if "sealer" in fields},
-            {name for name, fields in parties.items() if fields.get("holds")},
-            kept["used"],
-        )
+        self.key = RelayedKey(**{name: kept[name] for name in KEPT})
+        self.key.wraps = {name: own["wrap"] for name, own in parties.items() if "wrap" in own}
+        self.key.sealers = {name: own["sealer"] for name, own in parties.items() if "sealer" in own}
+        self.key.holders = {name for name, own in parties.items() if own.get("holds")}
 
     def same_keys(self, kept: Mapping[str, Any]) -> bool:
         """Return whether another coordinator's snapshot is of the same key; who has it by now may differ."""

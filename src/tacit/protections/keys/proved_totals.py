@@ -3,10 +3,8 @@
 Beside its protected vector a client sends a linear tag of it, in the clear (:mod:`tacit.crypto.linear_tag`
 has the mathematics): of the vector's integers or, where whether a ciphertext decrypts well tells of the key,
 of the ciphertext's residues, so that a total is checked before it is decrypted. The coordinator adds the tags
-of the contributions that it adds, and a client that opens the total checks the tag against the sum's number,
-the contribution's name and layout, and the names of the contributors, at least as many as agreed. So the
-coordinator cannot have a total opened that it shifted, forged, relabelled, took from an earlier sum, or
-formed of fewer clients or of one client many times. A client on the coordinator's side has the key and can
+of the contributions that it adds, and a client that opens the total checks the tag against all that the total
+claims: docs/protections.md says what that keeps a coordinator from. A client on its side has the key and can
 help it to all of that; a client that sends a wrong tag stops the run.
 """
 
@@ -39,6 +37,7 @@ FINGERPRINT = "fingerprint"  # of the vector that it was made of
 TAGS_KEPT = 32  # weights that are kept in memory: several for each ciphertext
 
 Vectors = Mapping[int, Integers] | Mapping[int, Ring]  # what is tagged, by the modulus in which it is summed
+Encrypt = Callable[[], tuple[bytes, Vectors]]
 
 PROVED = (
     "that it is the sum of what the named clients, min_clients at the least, each sent for that very sum; "
@@ -59,11 +58,7 @@ class ProvedTotals:
         return tag
 
     def tag_ciphertext(
-        self,
-        ticket: Mapping[str, Any],
-        layout: Layout,
-        integers: Integers,
-        encrypt: Callable[[], tuple[bytes, Vectors]],
+        self, ticket: Mapping[str, Any], layout: Layout, integers: Integers, encrypt: Encrypt
     ) -> Message:
         """Encrypt this client's vector and tag the ciphertext, which ``encrypt`` returns with its residues.
 
@@ -133,9 +128,8 @@ class ProvedTotals:
 
     def _place(self, what: Term | Claim, layout: Layout, summands: int, attempt: bytes = b"") -> bytes:
         run, state = manifest_digest_of(self._party), self._party.state
-        number, history = (
-            ("standing", "") if what.number is None else (str(what.number), state.get(HISTORY, ""))
-        )
+        stands = what.number is None
+        number, history = ("standing", "") if stands else (str(what.number), state.get(HISTORY, ""))
         agreed = hashlib.sha256(state["schema"]).digest(), history, attempt
         return bound(run, what.contribution, number, str(summands), _text_of(layout), *agreed)
 

@@ -19,22 +19,19 @@ import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-from tacit.core.errors import MessageError, ProtectionError
+from tacit.core.errors import ProtectionError
 from tacit.core.fields import BLOB, FLAG, TEXT, Kind
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import ClientHalf
+from tacit.core.protection import ClientHalf, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import pair_key, place, seal, unseal
 from tacit.protections.keys import authenticated
-from tacit.protections.keys.authenticated import check_other, manifest_digest_of, open_channel, sealing_key
+from tacit.protections.keys.authenticated import check_other, manifest_digest_of, read_exchanges, sealing_key
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
@@ -57,14 +54,17 @@ SHARED_KEY = (
 )
 
 
+def random_key() -> tuple[Secret, bytes]:
+    """Make a key that has no public part."""
+    return Secret(os.urandom(32)), b""
+
+
 @dataclass(frozen=True)
 class KeyTerms:
     """What a protection says of its clients' key; ``generate`` makes it: the secret and its public part."""
 
-    field_kinds: ClassVar[Mapping[str, Kind]] = FIELD_KINDS  # of asks that the key rides on
-
     protection: str  # its name, for messages
-    generate: Callable[[], tuple[Secret, bytes]]
+    generate: Callable[[], tuple[Secret, bytes]] = random_key
     maker: str = ""  # the client that the federation chose to make keys; empty: the first that can
     lifetime: int = 0  # after how many sums a new key is made; 0 for never within a run
     at_enrolment: bool = False  # make it there, where all parties have preshared exchange keys
@@ -79,9 +79,8 @@ class SharedKey:
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         """Make the key at enrolment, if this client is asked to, sealed under preshared exchange keys."""
         own = self._party.id
-        if not self._terms.at_enrolment or greeting.get("maker") != own:
-            return {}
-        if self._terms.maker not in ("", own):
+        asked = self._terms.at_enrolment and greeting.get("maker") == own
+        if not asked or self._terms.maker not in ("", own):
             return {}
         names = greeting["names"].decode().split("\n")
         return dict(self._new_keys({name: self._preshared_key(name) for name in names}))
@@ -103,24 +102,16 @@ class SharedKey:
     def _new_keys(self, keys: Mapping[str, Secret], renew: bool = False) -> dict[str, Blob]:
         secret, public = self._terms.generate()
         before = self._secrets() if renew else []
-        content, nonce, run = Secret(os.urandom(32)), os.urandom(12), manifest_digest_of(self._party)
+        content, run = Secret(os.urandom(32)), manifest_digest_of(self._party)
         packed = b"".join(struct.pack("<I", len(s.reveal())) + s.reveal() for s in (secret, *before))
-        bundle = nonce + ChaCha20Poly1305(content.reveal()).encrypt(nonce, packed, run.encode())
-        self._keep(content, Blob("sealed", bundle))
-        return {
-            "bundle": Blob("sealed", bundle),
-            "wraps": self._wraps(keys),
-            "public": Blob("public", public),
-        }
+        bundle = Blob("sealed", seal(content, packed, run.encode()))
+        self._keep(content, bundle)
+        return {"bundle": bundle, "wraps": self._wraps(keys), "public": Blob("public", public)}
 
     def _addressees(self, message: Message) -> dict[str, Secret]:
         """Return keys shared with the named parties; only those whose identity is pinned here have one."""
-        names = message["names"].decode().split("\n")
-        exchanges = message["exchanges"]
-        if len(exchanges) != len(names):
-            raise MessageError(f"{len(exchanges)} exchange keys of {len(names)} clients: give one of each")
-        pairs = zip(names, exchanges, strict=True)
-        return {name: sealing_key(self._party, name, signed.tobytes()) for name, signed in pairs}
+        pairs = read_exchanges(message, message["names"].decode().split("\n"))
+        return {name: sealing_key(self._party, name, signed) for name, signed in pairs}
 
     def _wraps(self, keys: Mapping[str, Secret]) -> Blob:
         run, own = manifest_digest_of(self._party), self._party.id
@@ -160,11 +151,10 @@ class SharedKey:
             raise ProtectionError(
                 f"{party.id} has no key of {self._terms.protection}: it must be sent one first"
             )
-        raw: bytes = party.state["bundle"].data
-        content = ChaCha20Poly1305(party.vault["content"].reveal())
+        run, found = manifest_digest_of(party), []
         try:
-            packed, found = content.decrypt(raw[:12], raw[12:], manifest_digest_of(party).encode()), []
-        except (InvalidTag, ValueError):
+            packed = unseal(party.vault["content"], party.state["bundle"].data, run.encode())
+        except ProtectionError:
             raise ProtectionError("the federation's key does not open: it was changed on its way") from None
         while packed:
             end = 4 + struct.unpack_from("<I", packed)[0]
@@ -173,7 +163,10 @@ class SharedKey:
         return found
 
     def conceal(self, digest: str) -> str:
-        """Return a digest under the oldest key, which all who opened anything have."""
+        """Return a digest under the oldest key, which all who opened anything have.
+
+        Who has no key could else try which of a few values a replica holds.
+        """
         if "content" not in self._party.vault:
             return digest
         return hmac.digest(self._secrets()[-1].reveal(), b"replica" + digest.encode(), "sha256").hex()
@@ -201,6 +194,7 @@ class SharedKey:
         return made
 
 
+@hands_on("key", "receive", "conceal")
 class SharedKeyClient(ClientHalf):
     """Half of a protection whose clients share a key and have channels to the coordinator."""
 
@@ -213,14 +207,7 @@ class SharedKeyClient(ClientHalf):
         return self, self.key
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
-        return {**open_channel(self.party, greeting), **self.key.introduce(greeting)}
-
-    def receive(self, ticket: Mapping[str, Any]) -> None:
-        self.key.receive(ticket)
-
-    def conceal(self, digest: str) -> str:
-        """Key the digest: who has no key could try which of a few values a replica holds."""
-        return self.key.conceal(digest)
+        return {**authenticated.open_channel(self.party, greeting), **self.key.introduce(greeting)}
 
 
 def _key_place(run: str, maker: str, receiver: str) -> bytes:

@@ -10,13 +10,10 @@ and deals Shamir shares of the private keys and of the seeds b to its neighbours
 coordinator with keys into which both clients' pinned identities and all that each showed have gone. After
 the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of the private key for
 those that vanished: never both, or x_u lies open. What a client gives can be read only together with the
-answers of t holders that were told of the same survivors, so that a coordinator which tells each another
-tale reads nothing (``rules`` has the proof). Keys serve one sum, so that the key of a client that vanishes
-in sum 9 says nothing of sums 1 to 8. Seeds s_uv are bound to the digest of what was asked: if
-clients were told different models, their masks do not cancel and the total is noise.
+answers of t holders that were told of the same survivors (``rules`` has the proof). Keys serve one sum, and
+seeds s_uv are bound to the digest of what was asked (:mod:`tacit.crypto.masking`).
 """
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,16 +26,13 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Place, Promises
-from tacit.core.protection import Protection
-from tacit.core.secret import Secret
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.linear_tag import VALUE_BITS
 from tacit.crypto.neighbours import COMPLETE_BELOW, longest_arc, neighbours_for, security_bits_of
 from tacit.crypto.pads import MOST_TOTALS
 from tacit.protections.keys.proved_totals import PROVED, TAG
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
-from tacit.protections.masked.client import MaskedClient
-from tacit.protections.masked.coordinator import MaskedCoordinator
 from tacit.protections.masked.rules import Rules
 from tacit.protections.masked.wire import Encoding
 
@@ -121,16 +115,20 @@ class Masked(Protection):
             if not 0 <= share < 1:
                 raise ConfigError(f"{name} is {share}: it is a part of all clients, from 0 to below 1")
 
-    def at_coordinator(self, link: Link) -> MaskedCoordinator:
+    def at_coordinator(self, link: Link) -> CoordinatorHalf:
+        from tacit.protections.masked.coordinator import MaskedCoordinator
+
         return MaskedCoordinator(self, link)
 
-    def at_client(self, party: Party) -> MaskedClient:
+    def at_client(self, party: Party) -> ClientHalf:
+        from tacit.protections.masked.client import MaskedClient
+
         return MaskedClient(self, party)
 
     @property
     def terms(self) -> KeyTerms:
         """The key from which pads follow, where totals open at the clients."""
-        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""), at_enrolment=True)
+        return KeyTerms(self.name, at_enrolment=True)
 
     def proves(self, layout: Layout) -> bool:
         return self.opens == "clients"
@@ -152,9 +150,7 @@ class Masked(Protection):
             sees={
                 "coordinator": "vectors of uniform noise, and "
                 + ("totals under pads that it cannot take off" if clients else "the total"),
-                "client": ("the total, and " if clients else "")
-                + "what is made of "
-                + ("it" if clients else "the total"),
+                "client": "the total, and what is made of it" if clients else "what is made of the total",
                 "outsider": "nothing",
             },
             collusion=self._collusion,
@@ -207,8 +203,7 @@ class Masked(Protection):
         if clients < 2:
             raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
         if self.neighbours is None and clients >= COMPLETE_BELOW:
-            found = neighbours_for(clients, self.corrupt_share, self.dropout_share, active=self.active)
-            return found.neighbours, found.threshold
+            return neighbours_for(clients, self.corrupt_share, self.dropout_share, active=self.active)
         count = clients - 1
         if self.neighbours is not None:
             count = min(self.neighbours + self.neighbours % 2, count)

@@ -7,7 +7,7 @@ or given is deleted in the same step, so that a repeated or altered ask finds no
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tacit.core.layout import Layout
 from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
-from tacit.core.protection import Vector
+from tacit.core.protection import Vector, hands_on
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import NONCE, place, unseal
@@ -27,25 +27,14 @@ from tacit.crypto.field import PRIME, elements_from
 from tacit.crypto.masking import add_masks, advance_chains, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import manifest_digest_of
 from tacit.protections.keys.shared_key import SharedKeyClient
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.confirming import confirmations, lock
 from tacit.protections.masked.dealing import Dealer, forget_sums
 from tacit.protections.masked.neighbours import Neighbourhood
 from tacit.protections.masked.totals import PaddedTotals, write_tag
-from tacit.protections.masked.wire import (
-    ELEMENTS,
-    KEY,
-    SHARE,
-    TAG,
-    Flags,
-    derive_share,
-    share_place,
-    unpack_flags,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 
+@hands_on("totals", "open")
 class MaskedClient(SharedKeyClient):
     """Agrees with neighbours on masks, masks vectors, and helps to remove the masks from their sum.
 
@@ -81,11 +70,8 @@ class MaskedClient(SharedKeyClient):
         around = Neighbourhood.of(party, state["mask/names"])
         self._receive_shares(ticket, around)
         partners = self._check_partners(ticket["partners"], around)
-        encoding, run, call = (
-            self.settings.encoding(layout, around.clients),
-            manifest_digest_of(party),
-            party.asked,
-        )
+        encoding = self.settings.encoding(layout, around.clients)
+        run, call = manifest_digest_of(party), party.asked
         integers = encoding.code.encode(vector)
         if self.settings.opens == "clients":
             where = {"root": around.root, "slot": slot, "summands": around.clients, "call": call}
@@ -122,15 +108,16 @@ class MaskedClient(SharedKeyClient):
             if ticket.get("dealt", known) != known:
                 raise ProtectionError(f"{party.id} was handed shares of other clients than the first time")
             return
-        flags = (unpack_flags(ticket.get(name), len(holders)).tolist() for name in ("dealt", "derived"))
+        flags = (wire.unpack_flags(ticket.get(name), len(holders)).tolist() for name in ("dealt", "derived"))
         dealt, derived = (dict(zip(holders, flag, strict=True)) for flag in flags)
         sealed, channels = ticket["shares"].data, party.vault.pop("mask/channels").reveal()
-        where, length = share_place(manifest_digest_of(party), around.first), 2 * SHARE * around.sums
-        rows, at, size = [], 0, NONCE + length + TAG
+        where = wire.share_place(manifest_digest_of(party), around.first)
+        length = 2 * wire.SHARE * around.sums
+        rows, at, size = [], 0, NONCE + length + wire.TAG
         for index, name in enumerate(around.neighbours):
-            raw, key = bytes(length), Secret(channels[KEY * index : KEY * (index + 1)])
+            raw, key = bytes(length), Secret(channels[wire.KEY * index : wire.KEY * (index + 1)])
             if derived[name]:
-                raw = derive_share(key, where(name, party.id), length)
+                raw = wire.derive_share(key, where(name, party.id), length)
             elif dealt[name]:
                 try:
                     raw = unseal(key, sealed[at : at + size], where(name, party.id))
@@ -151,10 +138,10 @@ class MaskedClient(SharedKeyClient):
             party.vault[f"mask/held/{around.first + i}"] = Secret(held[:, i].tobytes())
         party.state["mask/dealt"] = ticket["dealt"]
 
-    def _check_partners(self, raw: Any, around: Neighbourhood) -> Flags:
+    def _check_partners(self, raw: Any, around: Neighbourhood) -> wire.Flags:
         party, state = self.party, self.party.state
-        partners = unpack_flags(raw, len(around.holders))
-        unknown = partners & ~unpack_flags(state["mask/dealt"], len(around.holders))
+        partners = wire.unpack_flags(raw, len(around.holders))
+        unknown = partners & ~wire.unpack_flags(state["mask/dealt"], len(around.holders))
         if unknown.any():
             raise ProtectionError(f"{party.id} was told to mask with clients of whom it holds no shares")
         rules = self.settings.rules(around.clients)
@@ -171,17 +158,17 @@ class MaskedClient(SharedKeyClient):
                 f"{party.id} took no part in sum {slot}, or gave its shares of it already: it gives none"
             )
         around = Neighbourhood.of(party, state["mask/names"])
-        alive = unpack_flags(message["alive"], len(around.holders))
-        partners = unpack_flags(state["mask/partners"], len(around.holders))
+        alive = wire.unpack_flags(message["alive"], len(around.holders))
+        partners = wire.unpack_flags(state["mask/partners"], len(around.holders))
         survivors = self._check_survivors(message, around, alive, partners)
         held = np.frombuffer(party.vault.pop(f"mask/held/{slot}").reveal(), "<u8")
-        keys, seeds = np.split(held.reshape(len(around.holders), 2 * ELEMENTS), 2, axis=1)
+        keys, seeds = np.split(held.reshape(len(around.holders), 2 * wire.ELEMENTS), 2, axis=1)
         state["mask/opened"] = state["mask/sum"]
         released = np.where(alive[:, None], seeds, keys)[partners].tobytes()
         return self._lock(released, slot, around, survivors)
 
     def _check_survivors(
-        self, message: Message, around: Neighbourhood, alive: Flags, partners: Flags
+        self, message: Message, around: Neighbourhood, alive: wire.Flags, partners: wire.Flags
     ) -> Set[str]:
         """Return who arrived, or refuse to help if they are too few or cannot have."""
         party, rules = self.party, self.settings.rules(around.clients)
@@ -202,9 +189,6 @@ class MaskedClient(SharedKeyClient):
         where = place(manifest_digest_of(party), slot, "release", party.id, COORDINATOR)
         locked = lock(released, taken, rules.threshold, where)
         return Message(shares=Blob("share", locked), confirms=Blob("public", given))
-
-    def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        return self.totals.open(total, layout)
 
     def discard_unused_keys(self) -> None:
         forget_sums(self.party, self.party.state.get("mask/last", 0) + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,24 +25,11 @@ from tacit.crypto.field import PRIME, Ring
 from tacit.crypto.masking import Words, add_masks, bind_seeds, sign_for
 from tacit.protections.keys.authenticated import AuthenticatedCoordinator, read_blob
 from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.client import MaskedClient
 from tacit.protections.masked.confirming import CONFIRM, unlock
 from tacit.protections.masked.keys import Batch, KeyAgreement
 from tacit.protections.masked.totals import read_tag, write_total
-from tacit.protections.masked.wire import (
-    COMMIT,
-    ELEMENTS,
-    HASH,
-    SHARE,
-    Encoding,
-    Flags,
-    commit,
-    pack_flags,
-    recover_secret,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 LAZY_SUMS = 8  # prepared at most when more are summed than were announced
 STREAMS = 64  # masks expanded side by side
@@ -59,19 +46,17 @@ class MaskedCoordinator(AuthenticatedCoordinator):
         self.announced = 0  # sums that the run was said to have; 0 before that
         self.batch: Batch | None = None  # of prepared sums, the one in use
 
+        self._at_clients = settings.opens == "clients"
+
     def greet(self) -> dict[str, Any]:
         return {**super().greet(), **(self.relay.greet() if self._at_clients else {})}
-
-    @property
-    def _at_clients(self) -> bool:
-        return self.settings.opens == "clients"
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         super().welcome(party, fields)
         if self._at_clients:
             self.relay.welcome(party, fields)
         draw = fields.get("draw")
-        if not isinstance(draw, bytes) or len(draw) != HASH:
+        if not isinstance(draw, bytes) or len(draw) != wire.HASH:
             raise ProtectionError(f"{party} committed to no number for the draw of neighbours")
         self.keys.draws[party] = draw
 
@@ -170,7 +155,7 @@ class MaskedSum:
     tagged: bool  # whether uploads have tags
 
     def collect(
-        self, encoding: Encoding, key: Mapping[str, Any], keys: Mapping[str, Mapping[str, Any]]
+        self, encoding: wire.Encoding, key: Mapping[str, Any], keys: Mapping[str, Mapping[str, Any]]
     ) -> tuple[Words, int, dict[str, bytes]]:
         """Return the sums of uploads and tags, and who arrived, with the digest of what each was asked."""
         total, tags, arrived = np.zeros(encoding.words, encoding.kind), 0, {}
@@ -200,10 +185,10 @@ class MaskedSum:
 
         def ticket(party: str) -> dict[str, Any]:
             partners = [name in members for name in batch.holders[party]]
-            told: dict[str, Any] = {"partners": pack_flags(partners)}
+            told: dict[str, Any] = {"partners": wire.pack_flags(partners)}
             if party in batch.waiting:
                 dealt, derived, sealed = batch.find_shares(party)
-                told |= {"dealt": pack_flags(dealt), "derived": pack_flags(derived)}
+                told |= {"dealt": wire.pack_flags(dealt), "derived": wire.pack_flags(derived)}
                 told["shares"] = Blob("sealed", b"".join(sealed))
             return {**told, **keys.get(party, {})}
 
@@ -216,16 +201,16 @@ class MaskedSum:
             tag += add_masks(total, some)
         return tag % PRIME
 
-    def request_shares(self, arrived: Mapping[str, bytes]) -> tuple[Ring, Flags]:
+    def request_shares(self, arrived: Mapping[str, bytes]) -> tuple[Ring, wire.Flags]:
         """Return, from the last wave, what clients gave by seats, a row for each holder; and who gave any."""
         holders, names, seats = self.batch.holders, list(arrived), self.batch.seats
         common = {"slot": self.slot, "survivors": len(names)}
         jobs = LazyJobs(
-            names, lambda party: {"alive": pack_flags([name in arrived for name in holders[party]])}
+            names, lambda party: {"alive": wire.pack_flags([name in arrived for name in holders[party]])}
         )
         locked, shape = dict[str, bytes](), self.batch.graph[0].shape
         given = np.zeros((*shape, CONFIRM), np.uint8)
-        released = np.zeros((*shape, ELEMENTS), np.uint64)
+        released = np.zeros((*shape, wire.ELEMENTS), np.uint64)
         confirmed, gave = np.zeros(len(seats), bool), np.zeros(len(seats), bool)
         for party, reply in self.pending.ask(MaskedClient.unmask, common, jobs, names):
             try:
@@ -252,13 +237,13 @@ class MaskedSum:
         where, holders = place(self.batch.run, self.slot, "release", party, COORDINATOR), self.batch.holders
         confirms = dict(zip(found.tolist(), raws, strict=True))
         raw = unlock(locked, len(holders[party]), confirms, self.batch.rules.threshold, where)
-        if raw is None or len(raw) != SHARE * owners:
+        if raw is None or len(raw) != wire.SHARE * owners:
             return None
-        rows = np.frombuffer(raw, "<u8").reshape(-1, ELEMENTS)
+        rows = np.frombuffer(raw, "<u8").reshape(-1, wire.ELEMENTS)
         return rows if rows.max() < PRIME else None
 
     def _recover_masks(
-        self, released: Ring, gave: Flags, arrived: Mapping[str, bytes]
+        self, released: Ring, gave: wire.Flags, arrived: Mapping[str, bytes]
     ) -> Iterator[tuple[Secret, int]]:
         batch, call, members = self.batch, next(iter(arrived.values())), set(arrived)
         for owner in self.asked:
@@ -267,7 +252,7 @@ class MaskedSum:
                 continue
             is_right = self._recogniser(owner, owner in members)
             shares = batch.shares_of(owner, released, gave)
-            secret = recover_secret(*shares, batch.rules.threshold, is_right, owner)
+            secret = wire.recover_secret(*shares, batch.rules.threshold, is_right, owner)
             if owner in members:
                 yield secret, -1
                 continue
@@ -278,4 +263,4 @@ class MaskedSum:
     def _recogniser(self, owner: str, is_seed: bool) -> Callable[[Secret], bool]:
         run, slot, purpose = self.batch.run, self.slot, "self" if is_seed else "key"
         expected = self.batch.commitment(owner, slot, is_seed)
-        return lambda secret: commit(purpose, run, owner, slot, secret.reveal())[:COMMIT] == expected
+        return lambda key: wire.commit(purpose, run, owner, slot, key.reveal())[: wire.COMMIT] == expected

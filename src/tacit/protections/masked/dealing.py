@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,21 +21,8 @@ from tacit.crypto.field import elements_from, random_elements
 from tacit.crypto.masking import advance_chains, cover
 from tacit.crypto.sharing import evaluate
 from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.neighbours import Neighbourhood, check_members, check_neighbours
-from tacit.protections.masked.wire import (
-    COMMIT,
-    ELEMENTS,
-    KEY,
-    OFFERED,
-    Offer,
-    commit,
-    derive_share,
-    key_of,
-    share_place,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 MOST_SUMS = 10_000  # that one batch prepares
 
@@ -49,9 +35,9 @@ class Dealer:
 
     def draw_number(self) -> bytes:
         """Draw a number that places this client on the circle, and return a commitment to it."""
-        number = os.urandom(KEY)
+        number = os.urandom(wire.KEY)
         self.party.vault["mask/number"] = Secret(number)
-        return commit("draw", manifest_digest_of(self.party), self.party.id, 0, number)
+        return wire.commit("draw", manifest_digest_of(self.party), self.party.id, 0, number)
 
     @step
     def offer(self, message: Message) -> Message:
@@ -68,7 +54,7 @@ class Dealer:
         number = party.vault["mask/number"].reveal()
         # Shares are sealed with a key of this batch, so that none of an earlier one can be unsealed later.
         party.vault["mask/exchange"], exchange = new_exchange()
-        offer = Offer(exchange, root, number, self.draw_number(), first, sums).to_bytes()
+        offer = wire.Offer(exchange, root, number, self.draw_number(), first, sums).to_bytes()
         for name in ("names", "dealt", "slot"):
             party.state.pop(f"mask/{name}", None)
         party.vault.pop("mask/links", None)
@@ -76,7 +62,7 @@ class Dealer:
         party.state.update(
             add_prefix("mask/", {**known, "members": members, "revealed": number, "offer": offer})
         )
-        signed = sign_key(party.identity, OFFERED, party.id, manifest_digest_of(party), offer)
+        signed = sign_key(party.identity, wire.OFFERED, party.id, manifest_digest_of(party), offer)
         return Message(offer=Blob("public", signed))
 
     @step
@@ -94,23 +80,24 @@ class Dealer:
         offers = check_neighbours(self.settings, party, around, message)
         channels = self._derive_channels(offers)
         # The first link of the chain of each two clients belongs to their channel.
-        firsts = [blake2b(key.reveal(), digest_size=KEY, person=b"tacit link").digest() for key in channels]
-        links = b"".join(firsts)
+        firsts = (blake2b(key.reveal(), digest_size=wire.KEY, person=b"tacit link") for key in channels)
+        links = b"".join([first.digest() for first in firsts])
         party.vault["mask/links"], party.state["mask/next"] = Secret(links), around.first
-        drawn, commits, deposits = random_elements(2 * ELEMENTS * around.sums), list[bytes](), list[bytes]()
-        drawn = drawn.reshape(around.sums, 2, ELEMENTS)
+        drawn = random_elements(2 * wire.ELEMENTS * around.sums).reshape(around.sums, 2, wire.ELEMENTS)
+        commits, deposits = list[bytes](), list[bytes]()
         for slot in range(around.first, around.first + around.sums):
-            key, seed = map(key_of, drawn[slot - around.first])
+            key, seed = map(wire.key_of, drawn[slot - around.first])
             party.vault[f"mask/own/{slot}"] = seed
             for purpose, secret in (("key", key), ("self", seed)):
-                commits.append(commit(purpose, run, party.id, slot, secret.reveal())[:COMMIT])
+                commits.append(wire.commit(purpose, run, party.id, slot, secret.reveal())[: wire.COMMIT])
             links, given = advance_chains(links)
             deposits.append(cover(key, given))
         party.vault["mask/channels"] = Secret(b"".join([key.reveal() for key in channels]))
-        threshold, place = self.settings.rules(around.clients).threshold, share_place(run, around.first)
+        threshold, place = self.settings.rules(around.clients).threshold, wire.share_place(run, around.first)
         places = [place(party.id, name) for name in around.neighbours]
         first = zip(channels[: threshold - 1], places, strict=False)
-        following = elements_from(b"".join([derive_share(key, where, drawn.nbytes) for key, where in first]))
+        derived = [wire.derive_share(key, where, drawn.nbytes) for key, where in first]
+        following = elements_from(b"".join(derived))
         points = (0, *range(2, threshold + 1)), (1, *range(threshold + 1, len(around.holders) + 1))
         own, *rows = evaluate(np.append(drawn, following).reshape(threshold, -1), *points).astype("<u8")
         party.vault["mask/row"] = Secret(own.tobytes())
@@ -123,7 +110,7 @@ class Dealer:
             deposits=Blob("sealed", b"".join(deposits)),
         )
 
-    def _derive_channels(self, offers: Mapping[str, Offer]) -> list[Secret]:
+    def _derive_channels(self, offers: Mapping[str, wire.Offer]) -> list[Secret]:
         party, own, known = self.party, self.party.state.pop("mask/offer"), []
         for name, offer in offers.items():
             other = offer.to_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,10 @@ from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
 from tacit.crypto.masking import GIVEN, cover
 from tacit.protections.keys.authenticated import read_blob
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.dealing import Dealer
 from tacit.protections.masked.neighbours import MerkleTree, assign_holders, find_place
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import (
-    COMMIT,
-    SHARE,
-    TAG,
-    Flags,
-    Offer,
-    commit,
-    digest_members,
-    share_points,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 Replies = Iterator[tuple[str, Message]]
 Ask = Callable[..., Replies]
@@ -93,24 +81,24 @@ class Batch:
         return np.asarray(places[around == np.arange(len(around))[:, None]])
 
     def rows_for(
-        self, party: str, rows: NDArray[Any], present: Flags
+        self, party: str, rows: NDArray[Any], present: wire.Flags
     ) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Return which holders of a client are present, by their places, and what each has for it in rows."""
         around, places = (table[self.seats[party]] for table in self.graph)
         found = np.flatnonzero(present[around])
         return found, rows[around[found], places[found]]
 
-    def shares_of(self, owner: str, rows: Ring, present: Flags) -> tuple[NDArray[np.intp], Ring]:
+    def shares_of(self, owner: str, rows: Ring, present: wire.Flags) -> tuple[NDArray[np.intp], Ring]:
         """Return the shares that holders have given of a client, with their points, in order."""
         found, given = self.rows_for(owner, rows, present)
-        points = share_points(int(self.own_places[self.seats[owner]]), found)
+        points = wire.share_points(int(self.own_places[self.seats[owner]]), found)
         order = np.argsort(points)
         return points[order], given[order]
 
     @property
     def sealed_size(self) -> int:
         """Bytes of the sealed shares that one client deals to another."""
-        return NONCE + 2 * SHARE * self.count + TAG
+        return NONCE + 2 * wire.SHARE * self.count + wire.TAG
 
     def handed(self, party: str) -> None:
         """Forget the sealed shares once all have theirs."""
@@ -155,8 +143,8 @@ class Batch:
 
     def commitment(self, owner: str, slot: int, is_seed: bool) -> bytes:
         """Return a client's commitment to its seed or its key of one sum."""
-        start = COMMIT * (2 * (slot - self.first) + is_seed)
-        return self.commits[owner][start : start + COMMIT]
+        start = wire.COMMIT * (2 * (slot - self.first) + is_seed)
+        return self.commits[owner][start : start + wire.COMMIT]
 
     def pair_seeds(self, owner: str, slot: int, key: Secret, around: Set[str]) -> dict[str, bytes]:
         """Return a client's pair seeds of one sum with those of its neighbours, by its key."""
@@ -188,7 +176,7 @@ class KeyAgreement:
             self.next_slot += count
             members = "\n".join(sorted(names)).encode()
             tree = None if rules.complete else MerkleTree({name: self.draws[name] for name in names})
-            root = digest_members(members) if tree is None else tree.root
+            root = wire.digest_members(members) if tree is None else tree.root
             common: dict[str, Any] = {"first": first, "sums": count, "clients": len(names), "root": root}
             if tree is None:
                 common["members"] = members
@@ -211,15 +199,15 @@ class KeyAgreement:
 
     def _read_offers(
         self, replies: Replies, refuse: Refuse, root: bytes, first: int, count: int, sparse: bool
-    ) -> tuple[dict[str, Offer], dict[str, bytes]]:
-        offers, shown, probe = dict[str, Offer](), dict[str, bytes](), new_exchange()[0]
+    ) -> tuple[dict[str, wire.Offer], dict[str, bytes]]:
+        offers, shown, probe = dict[str, wire.Offer](), dict[str, bytes](), new_exchange()[0]
         for party, reply in replies:
             try:
-                signed = read_blob(reply, "offer", "public")
-                offer = Offer.from_signed(signed, self.pinned(party), party, self.run, (root, first, count))
+                signed, batch = read_blob(reply, "offer", "public"), (root, first, count)
+                offer = wire.Offer.from_signed(signed, self.pinned(party), party, self.run, batch)
                 pair_key(probe, offer.exchange, "probe", self.run)
                 committed, self.draws[party] = self.draws[party], offer.next
-                if sparse and commit("draw", self.run, party, 0, offer.number) != committed:
+                if sparse and wire.commit("draw", self.run, party, 0, offer.number) != committed:
                     raise ProtectionError("its number for the draw is not the one that it committed to")
             except ProtectionError as error:
                 refuse(party, f"{type(error).__name__}: {error}")
@@ -243,7 +231,7 @@ def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:
     for party, reply in replies:
         others = len(batch.holders[party]) - 1
         pieces = others - batch.rules.threshold + 1
-        agreed = [batch.sealed_size * pieces, 2 * COMMIT * batch.count, GIVEN * others * batch.count]
+        agreed = [batch.sealed_size * pieces, 2 * wire.COMMIT * batch.count, GIVEN * others * batch.count]
         try:
             kinds = (("shares", "sealed"), ("commits", "public"), ("deposits", "sealed"))
             shares, commits, deposits = found = [read_blob(reply, *kind) for kind in kinds]

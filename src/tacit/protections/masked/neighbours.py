@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
@@ -28,18 +28,8 @@ from tacit.core.party import Party
 from tacit.crypto.channel import hash_pieces
 from tacit.crypto.neighbours import longest_arc
 from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.masked import Masked, wire
 from tacit.protections.masked.rules import Rules
-from tacit.protections.masked.wire import (
-    HASH,
-    SIGNED_OFFER,
-    Flags,
-    Offer,
-    commit,
-    digest_members,
-)
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 GRINDING = 1 << 18  # of two hashes each: about 0.05 s once in a batch
 
@@ -50,7 +40,7 @@ class MerkleTree:
     def __init__(self, leaves: Mapping[str, bytes]) -> None:
         self._index = {name: index for index, name in enumerate(sorted(leaves))}
         level = [hash_pieces(b"leaf", name.encode(), leaves[name]) for name in self._index]
-        level += [bytes(HASH)] * ((1 << _depth(len(level))) - len(level))
+        level += [bytes(wire.HASH)] * ((1 << _depth(len(level))) - len(level))
         self._levels = [level]
         while len(level) > 1:
             level = [sha256(b"node" + level[i] + level[i + 1]).digest() for i in range(0, len(level), 2)]
@@ -76,11 +66,11 @@ def verify_proof(
     if len(proof) != proof_length(size) or index >> depth:
         return False
     number, node, found = index + (1 << depth), hash_pieces(b"leaf", name.encode(), leaf), dict[int, bytes]()
-    for start in range(4, len(proof), HASH):
+    for start in range(4, len(proof), wire.HASH):
         if nodes.get(number) == node:
             break
         found[number] = node
-        sibling = proof[start : start + HASH]
+        sibling = proof[start : start + wire.HASH]
         node = sha256(b"node" + (sibling + node if number & 1 else node + sibling)).digest()
         number >>= 1
     if number == 1 and hash_pieces(b"root", size.to_bytes(8, "little"), node) != root:
@@ -91,7 +81,7 @@ def verify_proof(
 
 def proof_length(size: int) -> int:
     """Return the length of a proof in a tree of that size."""
-    return 4 + HASH * _depth(size)
+    return 4 + wire.HASH * _depth(size)
 
 
 def _depth(size: int) -> int:
@@ -147,7 +137,7 @@ class Neighbourhood(NamedTuple):
         neighbours = names.decode().split("\n")
         return cls(first, sums, clients, root, neighbours, sorted([party.id, *neighbours]))
 
-    def select(self, flags: Flags) -> Set[str]:
+    def select(self, flags: wire.Flags) -> Set[str]:
         """Return the holders for which a flag is set."""
         return set(compress(self.holders, flags.tolist()))
 
@@ -163,7 +153,7 @@ def check_members(settings: Masked, party: Party, message: Message, clients: int
             f"a list of {len(names)} members for {clients} clients: each stands there once, in order, and "
             f"{party.id} among them"
         )
-    if digest_members(members) != message["root"]:
+    if wire.digest_members(members) != message["root"]:
         raise ProtectionError("the list of members is another than the one that keys are bound to")
     return bytes(members)
 
@@ -186,28 +176,26 @@ def _check_names(rules: Rules, party: Party, around: Neighbourhood) -> None:
 
 def check_neighbours(
     settings: Masked, party: Party, around: Neighbourhood, message: Message
-) -> dict[str, Offer]:
+) -> dict[str, wire.Offer]:
     """Return the neighbours' offers, once they are known to be drawn rather than chosen."""
     rules, found = settings.rules(around.clients), len(around.neighbours)
     sparse = not rules.complete
     _check_names(rules, party, around)
     raw: bytes = message["offers"]
-    if found < 1 or len(raw) != found * SIGNED_OFFER:
-        raise ProtectionError(f"offers of {len(raw)} bytes are not {found} of {SIGNED_OFFER} bytes")
+    if found < 1 or len(raw) != found * wire.SIGNED_OFFER:
+        raise ProtectionError(f"offers of {len(raw)} bytes are not {found} of {wire.SIGNED_OFFER} bytes")
     proofs, length = message.get("proofs", b""), proof_length(around.clients)
     if len(proofs) != found * length * sparse:
         raise ProtectionError(f"proofs of {len(proofs)} bytes: they are missing or too many")
     run, batch, offers = manifest_digest_of(party), (around.root, around.first, around.sums), {}
     nodes = dict[int, bytes]()
     for index, name in enumerate(around.neighbours):
-        signed = raw[SIGNED_OFFER * index : SIGNED_OFFER * (index + 1)]
-        offers[name] = offer = Offer.from_signed(signed, party.pinned(name), name, run, batch)
+        signed = raw[wire.SIGNED_OFFER * index : wire.SIGNED_OFFER * (index + 1)]
+        offers[name] = offer = wire.Offer.from_signed(signed, party.pinned(name), name, run, batch)
         if not sparse:
             continue
-        leaf, proof = (
-            commit("draw", run, name, 0, offer.number),
-            proofs[length * index : length * (index + 1)],
-        )
+        leaf = wire.commit("draw", run, name, 0, offer.number)
+        proof = proofs[length * index : length * (index + 1)]
         if not verify_proof(around.root, around.clients, name, leaf, proof, nodes):
             raise ProtectionError(f"{name} took no part in the draw with the number that it shows")
     if sparse:

@@ -3,16 +3,15 @@
 The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`). It is
 one total of a sum that it can have where all mask with all, and at most ``Rules.most_totals`` on a sparse
 graph; with one client on its side it has the key, and reads what it would read if totals opened there. A tag
-proves the total to the clients; it travels under masks from the same seeds, in its own field, since with the
-key the tag of a single client would tell 61 bits of its vector. It is masked as one element of the field: the
-sums of digits that are masked each by itself would tell of carries, and with the key of a single vector.
+proves the total to the clients; it travels under masks from the same seeds, as one element of its own field
+(docs/protections.md says what it would tell else).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +32,8 @@ from tacit.crypto.pads import PadKey
 from tacit.protections.keys.authenticated import manifest_digest_of, read_blob
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, claim_of
 from tacit.protections.keys.shared_key import SharedKey
+from tacit.protections.masked import Masked
 from tacit.protections.masked.wire import Encoding
-
-if TYPE_CHECKING:
-    from tacit.protections.masked import Masked
 
 
 class PaddedTotals:

@@ -7,11 +7,10 @@ for Federated Learning", 2021), and only totals with noise exist. Opened totals 
 which takes away what error the inner protection made: what is accounted is what is released.
 
 A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
-and refuses more than were announced at first. ε covers totals: not who took part, nor the schema that
-clients introduce.
+and refuses more than were announced at first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from typing import Any, ClassVar
@@ -22,13 +21,15 @@ from tacit.core.link import Link
 from tacit.core.marks import Mark
 from tacit.core.party import Party
 from tacit.core.promises import Promises
-from tacit.core.protection import ClientHalf, NoiseUnit
+from tacit.core.protection import NoiseUnit, hands_on
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.protections.noised.grid import NoiseSettings, without_columns
 from tacit.protections.noised.halves import NoisedClient, NoisedCoordinator
 
 
+# Key holders among the parties of the inner protection ask only that one for the least contributions.
+@hands_on("inner_protection", "warnings_for", "at_service", "min_contributions")
 @dataclass(frozen=True)
 class Noised(NoiseSettings):
     """Differential privacy of clients or rows: totals of clipped vectors with noise, around another one."""
@@ -102,9 +103,6 @@ class Noised(NoiseSettings):
                 return reason
         return self.inner_protection.incompatibility(method)
 
-    def warnings_for(self, clients: int, scaled: bool) -> Sequence[str]:
-        return self.inner_protection.warnings_for(clients, scaled)
-
     @property
     def rotates_keys(self) -> bool:
         return self.inner_protection.rotates_keys
@@ -117,10 +115,6 @@ class Noised(NoiseSettings):
     def proves(self, layout: Layout) -> bool:
         return self.inner_protection.proves(without_columns(layout))
 
-    def min_contributions(self, agreed: int) -> int:
-        """Return the inner protection's minimum: key holders among its parties ask only that one."""
-        return self.inner_protection.min_contributions(agreed)
-
     def error(self, layout: Layout, contributions: int, total: Mapping[str, Any] | None = None) -> float:
         """Return the error of the inner protection: noise is not an error."""
         return self.inner_protection.error(without_columns(layout), contributions, total)
@@ -130,6 +124,3 @@ class Noised(NoiseSettings):
 
     def at_client(self, party: Party) -> NoisedClient:
         return NoisedClient(self, party)
-
-    def at_service(self, party: Party) -> ClientHalf:
-        return self.inner_protection.at_service(party)

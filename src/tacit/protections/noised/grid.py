@@ -38,6 +38,8 @@ FINEST = 2.0**-40  # precision of an inner protection beyond which a finer grid 
 FINEST_NOISE = 2.0**-36  # unit over the noise, likewise
 ROW_FINEST_NOISE = 2.0**-20  # the same for sums of rows, so that float64 holds those of 2³² rows exactly
 WIDE_ERROR = 2.0**-60  # of a value without a bound, under any protection
+# Fixed for every other protection; here they follow from the settings.
+INHERITED = ("opens", "restarts", "authenticated", "key_fields", "own_fields", "field_names", "field_kinds")
 ASKED, SUMS = "noise_asked", "noise_sums"  # ride on asks and totals: the grid follows from them
 
 
@@ -98,16 +100,7 @@ class NoiseSettings(Protection):
             raise ConfigError(
                 f"inner is '{inner.name}': two noises have no one budget; name what is to be noised"
             )
-        # Fixed for every other protection; here they follow from the settings.
-        for name in (
-            "opens",
-            "restarts",
-            "authenticated",
-            "key_fields",
-            "own_fields",
-            "field_names",
-            "field_kinds",
-        ):
+        for name in INHERITED:
             object.__setattr__(self, name, getattr(inner, name))
 
     @cached_property
@@ -182,8 +175,7 @@ class NoiseSettings(Protection):
         integers = np.rint(inner.open(rest, grid.layout) / grid.unit)
         if not self.distributed:
             integers += discrete_gaussian(grid.variance, layout.size)
-        opened: Vector = integers * grid.unit
-        return opened
+        return np.asarray(integers * grid.unit)
 
     def measure_noise(
         self, total: Mapping[str, Any], layout: Layout, contributions: int, min_clients: int

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +15,10 @@ from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.party import Charge, Party
 from tacit.core.pending_sum import PendingSum
-from tacit.core.protection import ClientHalf, CoordinatorHalf, Vector
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Vector, hands_on
 from tacit.crypto.accounting import Accountant, Release
 from tacit.crypto.noise import clip_l2, discrete_gaussian
 from tacit.protections.noised.grid import ASKED, SUMS, NoiseSettings, overspent
-
-Half = TypeVar("Half", bound=type)
-
-
-def hands_on(*names: str) -> Callable[[Half], Half]:
-    """Let a half hand these calls on to the inner protection's: noise changes nothing about them."""
-
-    def decorate(half: Half) -> Half:
-        for name in names:
-            setattr(half, name, lambda self, *given, name=name: getattr(self.inner, name)(*given))
-        return half
-
-    return decorate
 
 
 @dataclass
@@ -63,7 +50,7 @@ class Budget:
         self.accountant.add(Release(self.multiplier, "discrete"), rounds=sums)
 
 
-@hands_on("greet", "welcome", "admit", "discard_unused_keys")
+@hands_on("inner", "greet", "welcome", "admit", "discard_unused_keys")
 class NoisedCoordinator(CoordinatorHalf):
     """Keeps the budget of the run; the inner protection forms the sums."""
 
@@ -147,7 +134,7 @@ class NoisedCoordinator(CoordinatorHalf):
         return self._settings.measure_noise(total, layout, contributions, self.link.manifest.min_clients)
 
 
-@hands_on("introduce", "receive", "conceal", "discard_unused_keys", "find_step")
+@hands_on("inner", "introduce", "receive", "conceal", "discard_unused_keys", "find_step")
 class NoisedClient(ClientHalf):
     """Clips, counts sums, and adds its part of the noise; the inner protection hides the rest."""
 

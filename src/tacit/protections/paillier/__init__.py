@@ -1,9 +1,8 @@
 """Paillier star: clients encrypt, the coordinator adds, and whoever opens never adds.
 
-Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics", encrypt
-layers of a network this way; PFMLP (Fang and Qian, "Privacy Preserving Machine Learning with Homomorphic
-Encryption and Federated Learning") has a key server. The adder never holds the secret key: a separate key
-server does, the clients, or a leader that they draw.
+After Santos et al., "Exploring Aggregation Strategies for Federated Learning in National Statistics", and
+PFMLP (Fang and Qian, "Privacy Preserving Machine Learning with Homomorphic Encryption and Federated
+Learning"). The adder never holds the secret key: a key server does, the clients, or a leader that they draw.
 """
 
 from __future__ import annotations
@@ -18,16 +17,34 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.promises import Opening, Promises
-from tacit.core.protection import Protection
+from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection
 from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.paillier import make_keys
 from tacit.protections.keys.proved_totals import PROVED, TAG_NAMES, check_room
-from tacit.protections.keys.shared_key import FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
-from tacit.protections.paillier.halves import PaillierClient, PaillierCoordinator
-from tacit.protections.paillier.holders import KEY_SERVER, LEADER, KeyServer
+from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, SHARED_KEY, KeyTerms
 
 KEY_BITS = (2048, 3072, 4096)
+KEY_SERVER = "key-server"
+DRAWS = 3  # of a leader: again if somebody withholds its number
+LEADER = Promises(
+    opens="leader",
+    keys={"leader, one of the clients": "the secret key", "coordinator, clients": "the public key"},
+    sees={
+        "coordinator": "ciphertexts it cannot open, and what is made of the total",
+        "client": "what is made of the total",
+        "leader": "the total, and what is made of it",
+        "outsider": "nothing",
+    },
+    collusion="coordinator and leader together open every contribution; a leader is drawn by the numbers of "
+    f"all clients, at most {DRAWS} times, so that one of the coordinator's choice leads about as often as "
+    "chance has it. With other clients it opens nothing, but a coordinator that lies can hand the leader a "
+    "single contribution as a total, and is told what is made of it: all its values, if it calls them "
+    "scores. It can also have each client draw apart, so that a friend is likelier to lead for some",
+    dropout="the sum goes on without the client, down to the quorum; without the leader the run ends",
+    precision=0.0,
+    bytes_per_value=0.0,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class Paillier(Protection):
     key_fields: ClassVar[Collection[str]] = KEY_FIELDS
     field_names: ClassVar[Mapping[str, str]] = {**FIELD_NAMES, **TAG_NAMES, "signed": "public key"}
     field_kinds: ClassVar[Mapping[str, Kind]] = {
-        **KeyTerms.field_kinds,
+        **FIELD_KINDS,
         **dict.fromkeys(("commitments", "nonces"), ROWS),
         "draw": INTEGER,
     }
@@ -136,13 +153,19 @@ class Paillier(Protection):
     def proves(self, layout: Layout) -> bool:
         return self.shared_key
 
-    def at_coordinator(self, link: Link) -> PaillierCoordinator:
+    def at_coordinator(self, link: Link) -> CoordinatorHalf:
+        from tacit.protections.paillier.halves import PaillierCoordinator
+
         return PaillierCoordinator(self, link)
 
-    def at_client(self, party: Party) -> PaillierClient:
+    def at_client(self, party: Party) -> ClientHalf:
+        from tacit.protections.paillier.halves import PaillierClient
+
         return PaillierClient(self, party)
 
-    def at_service(self, party: Party) -> KeyServer:
+    def at_service(self, party: Party) -> ClientHalf:
+        from tacit.protections.paillier.halves import KeyServer
+
         return KeyServer(self, party)
 
 

@@ -1,35 +1,46 @@
-"""Paillier sums: the coordinator adds what it cannot open; clients encrypt, and open if they have the key."""
+"""Paillier sums: the coordinator adds what it cannot open; clients encrypt; who has the key opens.
+
+That is a key server, a party without rows that opens totals for the coordinator; the clients; or a leader,
+one client that is drawn as a committee of one is (:mod:`tacit.protections.secret_sharing.election`), by
+numbers to which all committed before any was shown, and every client finds out by itself who was drawn. A key
+server or leader makes a key pair and signs its public half; the others encrypt for it. A leader applies
+totals by itself, and tells what a method lets others know of the result (``release``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tacit.core.client import check_opening
-from tacit.core.errors import ProtectionError
+from tacit.core.errors import OpeningError, ProtectionError
+from tacit.core.events import Noted
 from tacit.core.fields import BLOB, INTEGERS, MOST_SUMMANDS, check_fields, read_integer
 from tacit.core.layout import Layout
 from tacit.core.link import Link
+from tacit.core.marks import step
 from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
+from tacit.core.secret import Secret
 from tacit.core.values import Blob
-from tacit.crypto.channel import checked_key
+from tacit.crypto.channel import checked_key, sign_key
 from tacit.crypto.field import PRIME
 from tacit.crypto.paillier import Adder, Packing, PrivateKey, PublicKey, read_header
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator, cipher_of, manifest_digest_of
+from tacit.protections.keys import authenticated
+from tacit.protections.keys.authenticated import cipher_of, manifest_digest_of
 from tacit.protections.keys.key_relay import KeyRelay
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, add_tags
 from tacit.protections.keys.shared_key import SharedKeyClient
-from tacit.protections.paillier.holders import DRAWS, KEY_SERVER, PURPOSE, KeyServer, Leadership, elect_leader
-from tacit.protections.secret_sharing.election import Election
+from tacit.protections.paillier import DRAWS, KEY_SERVER, Paillier
+from tacit.protections.secret_sharing.election import Election, Voter
 
-if TYPE_CHECKING:
-    from tacit.protections.paillier import Paillier
+KEY = "leader"  # of the secret key in the vault of who leads
+PURPOSE = "leader key"  # of a signature
 
 
-class PaillierCoordinator(AuthenticatedCoordinator):
+class PaillierCoordinator(authenticated.AuthenticatedCoordinator):
     """Adds ciphertexts that it cannot open; the clients hold the secret key, a leader or a key server."""
 
     def __init__(self, settings: Paillier, link: Link) -> None:
@@ -51,7 +62,11 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         make: Callable[..., Any] = KeyServer.serve_key
         owner, purpose, evidence = KEY_SERVER, "paillier", dict[str, Any]()
         if self.election:
-            self.leader = elect_leader(self.link, self.election)
+            # Who withholds its number takes no further part.
+            self.link.keep_only(self.election.elect(self.link.ask, self.link.parties))
+            (self.leader,) = self.election.members
+            drawn = f"{self.leader} was drawn to lead: totals open there alone"
+            self.link.events.emit(Noted("protection", drawn))
             make, evidence = Leadership.lead, self.election.evidence
             owner, purpose = self.leader, PURPOSE
         for _, reply in self.link.ask(make, evidence, parties=[owner]):
@@ -83,10 +98,7 @@ class PaillierCoordinator(AuthenticatedCoordinator):
         if self.relay:
             common, tickets = self.relay.tickets(pending)
         if self.election:
-            tickets = {
-                name: {} if name in self.election.informed else self.election.evidence
-                for name in pending.parties
-            }
+            tickets = {name: self.election.ticket_fields(name) for name in pending.parties}
         key = PublicKey.from_bytes(self.public)
         code = self._settings.code(pending.layout, summands)
         packing = Packing(self._settings.bits, code.guard_bits)
@@ -127,11 +139,8 @@ class PaillierClient(SharedKeyClient):
 
     @property
     def step_owners(self) -> tuple[object, ...]:
-        return (
-            (self, self._leads, self._leads.voter)
-            if self._settings.holder == "leader"
-            else super().step_owners
-        )
+        leads = self._settings.holder == "leader"
+        return (self, self._leads, self._leads.voter) if leads else super().step_owners
 
     def introduce(self, greeting: Mapping[str, Any]) -> dict[str, Any]:
         committed = {"commitment": self._leads.voter.commit()} if self._settings.holder == "leader" else {}
@@ -167,3 +176,65 @@ class PaillierClient(SharedKeyClient):
         integers = self.key.cached("private", PrivateKey.from_secret, age).decrypt(blob)
         self._proved.check(total, layout, total["summands"], {PRIME: integers}, age)
         return code.decode(integers)
+
+
+def publish(party: Party, purpose: str, public: bytes) -> Message:
+    """Return the public half of a key, signed by its maker."""
+    signed = sign_key(party.identity, purpose, party.id, manifest_digest_of(party), public)
+    return Message(public=Blob("public", signed))
+
+
+class KeyServer(authenticated.AuthenticatedClient):
+    """A party without rows that holds the secret key."""
+
+    def __init__(self, settings: Paillier, party: Party) -> None:
+        super().__init__(party)
+        self._settings = settings
+
+    @step
+    def serve_key(self, message: Message) -> Message:
+        """Make the key and publish its signed public half."""
+        self.party.vault["paillier"], public = self._settings.generate()
+        return publish(self.party, "paillier", public)
+
+    @step(replies="aggregate")
+    def open_total(self, message: Message) -> Message:
+        """Open a total over enough contributions, and hand it to the coordinator."""
+        blob = cipher_of(message)
+        private = PrivateKey.from_secret(self.party.vault["paillier"])
+        check_opening(self.party, self._settings, read_header(private.public, blob).summands)
+        return Message(integers=private.decrypt(blob))
+
+
+class Leadership:
+    """A client's part: it draws, finds who leads, and makes the key if it is the one."""
+
+    def __init__(self, party: Party, generate: Callable[[], tuple[Secret, bytes]]) -> None:
+        self._party, self._generate = party, generate
+        self.voter = Voter(party, 1, DRAWS)
+
+    @step
+    def lead(self, message: Message) -> Message:
+        """Make the key, if this client finds itself drawn, and publish its signed public half."""
+        own = self._party
+        if own.id != self.find_leader(message):
+            raise ProtectionError(f"{own.id} was asked to lead, and was not drawn")
+        if KEY in own.vault:
+            raise ProtectionError(f"{own.id} leads already, and makes one key")
+        own.vault[KEY], public = self._generate()
+        return publish(own, PURPOSE, public)
+
+    def find_leader(self, fields: Mapping[str, Any]) -> str:
+        """Return the client that this one found drawn, by the numbers of all."""
+        members, _ = self.voter.find_committee(fields)
+        if len(members) != 1:
+            raise ProtectionError(f"{self._party.id} was shown no draw of a leader")
+        return members[0]
+
+    @property
+    def secret(self) -> Secret:
+        """The key, at the client that leads."""
+        if KEY not in self._party.vault:
+            raise OpeningError(f"{self._party.id} does not lead: totals open at the leader alone")
+        found: Secret = self._party.vault[KEY]
+        return found

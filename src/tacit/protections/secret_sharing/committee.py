@@ -3,10 +3,9 @@
 Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning" (CCGRID
 2020), as the survey's section 4.5 describes it: phase 1 elects a committee of K clients by random votes;
 in phase 2 each client cuts its vector into K shares, one for every member, and the committee adds them. Two
-things differ here. By votes, three colluders of 16 take all three seats in more than 80 % of the elections;
-ours is drawn by commit and reveal, which they cannot steer
-(:mod:`tacit.protections.secret_sharing.election`). And published, every member must stay; here any
-``threshold`` of them open a total (Shamir), unless scheme is "additive".
+things differ here: it is drawn by commit and reveal, which colluders cannot steer as they can votes
+(:mod:`tacit.protections.secret_sharing.election`), and any ``threshold`` members open a total (Shamir),
+unless scheme is "additive".
 
     survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
     published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round
@@ -29,21 +28,16 @@ from tacit.core.message import Message
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.core.protection import hands_on
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal
 from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.election import Election, Voter
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    partial_place,
-    recover_total,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, partial_place, recover_total
 from tacit.protections.secret_sharing.votes import VoteElection, VotingVoter
 
 VOTES = (
@@ -125,6 +119,7 @@ class Committee(SecretSharing):
         return CommitteeClient(self, party)
 
 
+@hands_on("election", "ticket_fields")
 class CommitteeCoordinator(ShareRelay):
     """Has committees elected, and relays shares to them."""
 
@@ -132,15 +127,11 @@ class CommitteeCoordinator(ShareRelay):
         super().__init__(settings, link)
         self.election = Election(link, settings.members, settings.draws)
         if settings.published:
-            directory = self.directory
-            self.election = VoteElection(link, settings.members, settings.draws, directory)
+            self.election = VoteElection(link, settings.members, settings.draws, self.directory)
 
     def welcome(self, party: str, fields: Mapping[str, Any]) -> None:
         super().welcome(party, fields)
         self.election.welcome(party, fields)
-
-    def ticket_fields(self, party: str) -> Mapping[str, Any]:
-        return {} if party in self.election.informed else self.election.evidence
 
     def prepare(self, sums: int) -> None:
         """Give out the clients' key, and elect; who withholds its number takes no further part."""
@@ -203,7 +194,7 @@ class CommitteeClient(ShareHolder):
         """Return who holds shares: the committee that this party itself found to be elected."""
         (members, draw), own = self.voter.find_committee(fields), self.party.id
         number, lap = read_integer(fields, "sum", 1), read_integer(fields, "lap", 1)
-        if not members or lap != draw or tuple(names_from_bytes(fields["holders"])) != members:
+        if not members or lap != draw or tuple(wire.names_from_bytes(fields["holders"])) != members:
             raise ProtectionError(f"{own} was told of a committee that it did not find elected")
         if (number, lap) <= self.party.state.get("released", (0, 0)):
             raise OpeningError(f"{own} told its partial sum of sum {number} already")
@@ -219,9 +210,9 @@ class CommitteeClient(ShareHolder):
         number = read_integer(total, "number", 1)
         if not self._settings.announces or number != self.party.state.get("released", (0, 0))[0]:
             raise OpeningError(f"{own} was asked to tell a total of which it told no partial sum")
-        words = (len(total["partials"].data) // len(members) - OVERHEAD) // 8
+        words = (len(total["partials"].data) // len(members) - wire.OVERHEAD) // 8
         points, rows = self.read_partials(total, words, len(members))
         integers, tag = recover_total("additive", points, rows, len(members))
-        raw = words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
+        raw = wire.words_to_bytes(np.append(integers.view(np.uint64), np.uint64(tag)))
         where = partial_place(manifest_digest_of(self.party), total, 0)
         return Message(partial=Blob("sealed", seal(self.key.newest(), raw, where)))

@@ -38,9 +38,9 @@ from tacit.core.party import Party
 from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import SIGNATURE, checked_key, hash_pieces, sign_key
-from tacit.protections.keys.authenticated import manifest_digest_of
+from tacit.protections.keys.authenticated import manifest_digest_of, stack_rows
 from tacit.protections.keys.key_relay import Ask
-from tacit.protections.secret_sharing.share_round import names_from_bytes, names_to_bytes, stack_rows
+from tacit.protections.secret_sharing import wire
 
 ELECTORATE = 1_000
 NONCE = 32
@@ -116,7 +116,7 @@ class Election:
     def collect(self, ask: Ask, names: Sequence[str]) -> dict[str, bytes]:
         """Let clients reveal, and return the numbers of those that did, and committed to the next."""
         signed = stack_rows(self.commitments, names)
-        ballot = {"draw": self.draw, "names": names_to_bytes(names), "commitments": signed}
+        ballot = {"draw": self.draw, "names": wire.names_to_bytes(names), "commitments": signed}
         nonces = {}
         for party, reply in ask(Voter.reveal, ballot, parties=names):
             nonce, following = reply.get("nonce"), reply.get("commitment")
@@ -124,8 +124,13 @@ class Election:
                 with suppress(ProtectionError):
                     self.welcome(party, {"commitment": following.data})
                     nonces[party] = nonce.data
-        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if len(nonces) == len(names) else {}
+        complete = len(nonces) == len(names)
+        self.evidence = {**ballot, "nonces": stack_rows(nonces, names)} if complete else {}
         return nonces
+
+    def ticket_fields(self, party: str) -> Mapping[str, Any]:
+        """Return what a party has to be told of the election, until it has seen that."""
+        return {} if party in self.informed else self.evidence
 
     def decide(self, names: Sequence[str], found: Mapping[str, bytes]) -> tuple[str, ...]:
         """Return the committee that follows from all numbers."""
@@ -213,7 +218,7 @@ class Voter:
         if "nonces" in fields:
             self._accept(fields)
         state = self._party.state
-        return tuple(names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
+        return tuple(wire.names_from_bytes(state.get("committee", b""))), state.get("elected", 0)
 
     def _accept(self, evidence: Mapping[str, Any]) -> None:
         """Draw the committee again from what was revealed, and check that one's own number is in it."""
@@ -244,15 +249,15 @@ class Voter:
 
     def keep_committee(self, members: Sequence[str], draw: int) -> None:
         """Keep who was elected, and in which draw."""
-        self._party.state.update({"committee": names_to_bytes(members), "elected": draw})
+        self._party.state.update({"committee": wire.names_to_bytes(members), "elected": draw})
 
 
 def _read_ballot(fields: Mapping[str, Any]) -> tuple[int, list[str], NDArray[np.uint8]]:
-    names, signed = names_from_bytes(fields["names"]), fields["commitments"]
+    names, signed = wire.names_from_bytes(fields["names"]), fields["commitments"]
     if not isinstance(signed, np.ndarray) or signed.dtype != np.uint8 or signed.shape[:-1] != (len(names),):
         raise MessageError(f"a ballot of {len(names)} names without as many commitments")
     return read_integer(fields, "draw", 1), names, signed
 
 
 def _ballot_digest(draw: int, names: Sequence[str], signed: NDArray[np.uint8]) -> bytes:
-    return hash_pieces(draw.to_bytes(8, "little"), names_to_bytes(names), signed.tobytes())
+    return hash_pieces(draw.to_bytes(8, "little"), wire.names_to_bytes(names), signed.tobytes())

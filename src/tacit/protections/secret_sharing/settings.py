@@ -1,6 +1,5 @@
 """What peer-to-peer and Two-Phase MPC can both be set to, and what follows from it."""
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,7 +8,6 @@ from tacit.core.fields import BLOB, FLAG, INTEGER, INTEGERS, NAMES, ROWS, TEXT, 
 from tacit.core.layout import Layout
 from tacit.core.promises import Place, Promises
 from tacit.core.protection import Protection
-from tacit.core.secret import Secret
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.protections.keys.proved_totals import PROVED, check_room
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
@@ -56,7 +54,7 @@ class SecretSharing(Protection):
     @property
     def terms(self) -> KeyTerms:
         """The key under which partial sums go to all clients, where totals open there."""
-        return KeyTerms(self.name, lambda: (Secret(os.urandom(32)), b""))
+        return KeyTerms(self.name)
 
     @property
     def announces(self) -> bool:

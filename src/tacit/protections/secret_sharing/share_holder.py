@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.client import check_opening
 from tacit.core.errors import MessageError, OpeningError, ProtectionError
@@ -19,20 +18,12 @@ from tacit.core.secret import Secret
 from tacit.core.values import Blob
 from tacit.crypto.channel import seal, unseal
 from tacit.crypto.field import PRIME, Ring
-from tacit.protections.keys.authenticated import manifest_digest_of, sealing_key
+from tacit.protections.keys.authenticated import manifest_digest_of, read_exchanges, sealing_key
 from tacit.protections.keys.proved_totals import TAG, ProvedTotals, read_tag, write_tag
 from tacit.protections.keys.shared_key import SharedKeyClient
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.settings import SecretSharing
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_from_bytes,
-    names_to_bytes,
-    partial_place,
-    recover_total,
-    words_from_bytes,
-    words_to_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, partial_place, recover_total
 
 
 class ShareHolder(SharedKeyClient):
@@ -66,12 +57,11 @@ class ShareHolder(SharedKeyClient):
             [tag] = read_tag({TAG: self._proved.tag(ticket, layout, integers)})
         pieces = share_round.cut(party.id, integers, tag)
         sealed = []
-        exchanges = self._exchanges(ticket, share_round.holders)
-        for name, signed, piece in zip(share_round.holders, exchanges, pieces, strict=True):
+        for (name, signed), piece in zip(read_exchanges(ticket, share_round.holders), pieces, strict=True):
             if name == party.id:
                 party.vault["own"], party.state["own"] = Secret(piece), share_round.digest
             else:
-                key = self.peer_key(name, signed.tobytes())
+                key = self.peer_key(name, signed)
                 sealed.append(seal(key, piece, share_round.share_place(run, party.id, name)))
         return Message(shares=Blob("sealed", b"".join(sealed)))
 
@@ -81,25 +71,25 @@ class ShareHolder(SharedKeyClient):
         party, share_round = self.party, self.read_round(message)
         if party.id not in share_round.holders:
             raise ProtectionError(f"{party.id} was asked to hold shares, and is none of the holders")
-        index, new = share_round.holders.index(party.id), names_from_bytes(message["dealers"])
+        index, new = share_round.holders.index(party.id), wire.names_from_bytes(message["dealers"])
         slots = read_integer(message, "slots", 1, DEFAULT_LIMIT // 8)
         dealers, running = new, np.zeros(slots, np.uint64)
         if party.state.get("held") == share_round.digest:
-            dealers = [*names_from_bytes(party.state["dealers"]), *new]
-            running = words_from_bytes(party.vault["running"].reveal())
+            dealers = [*wire.names_from_bytes(party.state["dealers"]), *new]
+            running = wire.words_from_bytes(party.vault["running"].reveal())
         if len(set(dealers)) < len(dealers):
             raise OpeningError(f"{party.id} was sent a client's shares twice: it would count double")
         running = share_round.add(index, running, new, self._unseal(share_round, message, new, slots))
         if not message["last"]:
-            party.vault["running"] = Secret(words_to_bytes(running))
-            party.state.update({"held": share_round.digest, "dealers": names_to_bytes(dealers)})
+            party.vault["running"] = Secret(wire.words_to_bytes(running))
+            party.state.update({"held": share_round.digest, "dealers": wire.names_to_bytes(dealers)})
             return Message()
         check_opening(party, self._settings, len(dealers))
         # Once told, never again: two sums over different dealers differ by single clients.
         party.state["released"] = (share_round.number, share_round.lap)
         for done in ("own", "running"):
             party.vault.pop(done, None)
-        partial = words_to_bytes(running)
+        partial = wire.words_to_bytes(running)
         if self._settings.opens == "coordinator":
             return Message(partial=Blob("share", partial))
         where = partial_place(manifest_digest_of(party), share_round.sum_terms(dealers), index + 1)
@@ -110,28 +100,21 @@ class ShareHolder(SharedKeyClient):
     ) -> Iterator[bytes]:
         party, raw, position = self.party, message["shares"].data, 0
         index, run = share_round.holders.index(party.id), manifest_digest_of(party)
-        for name, signed in zip(dealers, self._exchanges(message, dealers), strict=True):
-            size = share_round.share_size(name, index, slots) + OVERHEAD
+        for name, signed in read_exchanges(message, dealers):
+            size = share_round.sealed_size(name, index, slots)
             if name == party.id:
                 if party.state.get("own") != share_round.digest:
                     raise ProtectionError(f"{party.id} is named as a dealer, and dealt nothing in this sum")
-                if len(own := party.vault["own"].reveal()) + OVERHEAD != size:
+                if len(own := party.vault["own"].reveal()) + wire.OVERHEAD != size:
                     raise MessageError(f"shares of {slots} values, {party.id} dealt {len(own) // 8}")
                 yield own
                 continue
             piece, position = raw[position : position + size], position + size
-            key = self.peer_key(name, signed.tobytes())
+            key = self.peer_key(name, signed)
             try:
                 yield unseal(key, piece, share_round.share_place(run, name, party.id))
             except ProtectionError as error:
                 raise ProtectionError(f"share that {name} dealt to {party.id}: {error.public}") from None
-
-    @staticmethod
-    def _exchanges(fields: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.uint8]:
-        rows: NDArray[np.uint8] = fields["exchanges"]
-        if len(rows) != len(names):
-            raise MessageError(f"{len(rows)} exchange keys of {len(names)} clients: one is needed of each")
-        return rows
 
     def peer_key(self, other: str, signed: bytes) -> Secret:
         """Return the sealing key; checking and agreeing it takes longer than sealing a short vector."""
@@ -160,7 +143,7 @@ class ShareHolder(SharedKeyClient):
         self, total: Mapping[str, Any], words: int, needed: int
     ) -> tuple[list[int], list[Ring]]:
         """Return the points of holders and their partial sums, which the clients' key opens."""
-        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * words + OVERHEAD
+        points, raw, size = total["points"].tolist(), total["partials"].data, 8 * words + wire.OVERHEAD
         if len(set(points)) < max(needed, len(points)) or len(raw) != size * len(points):
             raise OpeningError(
                 f"{len(raw) // size} partial sums of {len(points)} holders, {needed} open this "
@@ -169,4 +152,4 @@ class ShareHolder(SharedKeyClient):
         key, run = self.key.newest(), manifest_digest_of(self.party)
         pieces = [(point, raw[i * size : (i + 1) * size]) for i, point in enumerate(points)]
         places = [(partial_place(run, total, point), piece) for point, piece in pieces]
-        return points, [words_from_bytes(unseal(key, piece, where)) for where, piece in places]
+        return points, [wire.words_from_bytes(unseal(key, piece, where)) for where, piece in places]

@@ -13,18 +13,14 @@ from tacit.core.message import Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.values import Blob
-from tacit.protections.keys.authenticated import AuthenticatedCoordinator
+from tacit.protections.keys.authenticated import AuthenticatedCoordinator, stack_rows
 from tacit.protections.keys.key_relay import KeyRelay
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
-from tacit.protections.secret_sharing.share_round import (
-    OVERHEAD,
-    ShareRound,
-    names_to_bytes,
-    recover_total,
-    stack_rows,
-    words_from_bytes,
-)
+from tacit.protections.secret_sharing.share_round import ShareRound, recover_total
+
+Mail = Mapping[str, Mapping[str, bytes]]  # sealed shares, by dealer and holder
 
 
 class PartialSums(NamedTuple):
@@ -81,7 +77,7 @@ class ShareRelay(AuthenticatedCoordinator):
         slots = self._settings.words(pending.layout, len(pending.parties))
         asked = [name for name in pending.parties if name not in gone]
         holders = share_round.holders
-        sealed = sum(share_round.share_size("", index, slots) + OVERHEAD for index in range(len(holders)))
+        sealed = sum(share_round.sealed_size("", index, slots) for index in range(len(holders)))
         many = max(1, self.batch_bytes // sealed)
         formed = PartialSums({}, [])
         for start in range(0, len(asked), many):
@@ -94,7 +90,7 @@ class ShareRelay(AuthenticatedCoordinator):
             left = [name for name in holders if name not in gone]
             if len(left) < share_round.threshold:
                 return None
-            replies = self._hand_on(pending, share_round, left, mail, slots, last)
+            replies = self._hand_on(pending, share_round, left, mail, last)
             gone.update(set(left) - replies.keys())
             if last:
                 formed.by_holder.update(self._read_partials(pending, replies, slots))
@@ -105,7 +101,7 @@ class ShareRelay(AuthenticatedCoordinator):
     ) -> dict[str, dict[str, bytes]]:
         holders = share_round.holders
         common: dict[str, Any] = {
-            "holders": names_to_bytes(holders),
+            "holders": wire.names_to_bytes(holders),
             "exchanges": stack_rows(self.directory, holders),
             "lap": share_round.lap,
             "summands": len(pending.parties),
@@ -114,7 +110,7 @@ class ShareRelay(AuthenticatedCoordinator):
         mail: dict[str, dict[str, bytes]] = {}
         for party, message in pending.contributions(tickets, common, batch):
             others = [name for name in holders if name != party]
-            sizes = [share_round.share_size(party, holders.index(name), slots) + OVERHEAD for name in others]
+            sizes = [share_round.sealed_size(party, holders.index(name), slots) for name in others]
             ends, blob = np.cumsum([0, *sizes]).tolist(), message.get("shares")
             if not isinstance(blob, Blob) or (blob.kind, len(blob.data)) != ("sealed", ends[-1]):
                 reason = f"no sealed share for each of {len(others)} holders where one was agreed"
@@ -124,14 +120,9 @@ class ShareRelay(AuthenticatedCoordinator):
         return mail
 
     def _hand_on(
-        self,
-        pending: PendingSum,
-        share_round: ShareRound,
-        holders: Sequence[str],
-        mail: Mapping[str, Mapping[str, bytes]],
-        slots: int,
-        last: bool,
+        self, pending: PendingSum, share_round: ShareRound, holders: Sequence[str], mail: Mail, last: bool
     ) -> dict[str, Message]:
+        slots = self._settings.words(pending.layout, len(pending.parties))
         jobs: dict[str, Mapping[str, Any]] = {}
         for holder in holders:
             pieces = {dealer: shares[holder] for dealer, shares in mail.items() if dealer != holder}
@@ -139,16 +130,16 @@ class ShareRelay(AuthenticatedCoordinator):
                 self.link.record_relay(dealer, holder, len(piece))
             jobs[holder] = {"shares": Blob("sealed", b"".join(pieces.values())), **self.ticket_fields(holder)}
         dealers = tuple(mail)
-        holding = names_to_bytes(share_round.holders)
+        holding = wire.names_to_bytes(share_round.holders)
         common = {"sum": share_round.number, "lap": share_round.lap, "holders": holding, "slots": slots}
         exchanges = stack_rows(self.directory, dealers)
-        common |= {"dealers": names_to_bytes(dealers), "exchanges": exchanges, "last": last}
+        common |= {"dealers": wire.names_to_bytes(dealers), "exchanges": exchanges, "last": last}
         return dict(pending.ask(ShareHolder.hold, common, jobs))
 
     def _read_partials(
         self, pending: PendingSum, replies: Mapping[str, Message], slots: int
     ) -> dict[str, bytes]:
-        size = 8 * slots + (OVERHEAD if self._settings.opens == "clients" else 0)
+        size = 8 * slots + (wire.OVERHEAD if self._settings.opens == "clients" else 0)
         found = {}
         for holder, reply in replies.items():
             blob = reply.get("partial")
@@ -163,7 +154,7 @@ class ShareRelay(AuthenticatedCoordinator):
         points = [share_round.holders.index(name) + 1 for name in formed.by_holder]
         raws, summands = list(formed.by_holder.values()), len(pending.parties)
         if self._settings.opens == "coordinator":
-            rows = [words_from_bytes(raw) for raw in raws]
+            rows = [wire.words_from_bytes(raw) for raw in raws]
             integers, _ = recover_total(share_round.scheme, points, rows, share_round.threshold)
             return {"integers": integers, "summands": summands}
         receivers = share_round.holders if self._settings.announces else pending.parties

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.message import Message
 from tacit.core.secret import Secret
@@ -22,9 +21,9 @@ from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Integers, Ring, from_field, multiply, to_field
 from tacit.crypto.masking import SEED, add_masks, expand, new_seed
 from tacit.crypto.sharing import add_shares, recover, share_rows
+from tacit.protections.secret_sharing import wire
 
 Scheme = Literal["additive", "shamir"]
-OVERHEAD = 12 + 16  # of a sealed blob: nonce and tag
 _LOW32, _3, _32 = np.uint64((1 << 32) - 1), np.uint64(3), np.uint64(32)
 
 
@@ -41,7 +40,7 @@ class ShareRound:
     @cached_property
     def digest(self) -> str:
         """What all shares of this round are bound to."""
-        holders = names_to_bytes(self.holders)
+        holders = wire.names_to_bytes(self.holders)
         return Message(sum=self.number, lap=self.lap, threshold=self.threshold, holders=holders).digest()
 
     def share_place(self, run: str, dealer: str, holder: str) -> bytes:
@@ -51,7 +50,7 @@ class ShareRound:
     def sum_terms(self, dealers: Iterable[str]) -> dict[str, Any]:
         """Return what all partial sums over these dealers are bound to."""
         names = sorted(dealers)
-        digest = hashlib.sha256(self.digest.encode() + names_to_bytes(names)).hexdigest()
+        digest = hashlib.sha256(self.digest.encode() + wire.names_to_bytes(names)).hexdigest()
         counts = {"contributions": len(names), "threshold": self.threshold, "holders": len(self.holders)}
         return {"number": self.number, "mark": digest, **counts}
 
@@ -59,31 +58,32 @@ class ShareRound:
         """Return whose additive share has the vector's length, by index: the dealer's, if it holds one."""
         return self.holders.index(dealer) if dealer in self.holders else 0
 
-    def share_size(self, dealer: str, holder: int, slots: int) -> int:
-        """Return the bytes of a share, by the holder's index."""
-        return 8 * slots if self.scheme == "shamir" or holder == self.full_share_index(dealer) else SEED
+    def sealed_size(self, dealer: str, holder: int, slots: int) -> int:
+        """Return the bytes of a sealed share, by the holder's index."""
+        full = self.scheme == "shamir" or holder == self.full_share_index(dealer)
+        return (8 * slots if full else SEED) + wire.OVERHEAD
 
     def cut(self, dealer: str, integers: Integers, tag: int) -> list[bytes]:
         """Cut a vector and its tag into shares, in the order of the holders."""
         if self.scheme == "shamir":
             words = np.append(to_field(integers), np.uint64(tag))
-            return [words_to_bytes(row) for row in share_rows(words, len(self.holders), self.threshold)]
+            return [wire.words_to_bytes(row) for row in share_rows(words, len(self.holders), self.threshold)]
         masks = [(new_seed(), -1) for _ in self.holders[1:]]
         rest = np.append(np.asarray(integers, np.int64).view(np.uint64), np.uint64(0))
         rest[-1] = (tag + add_masks(rest[:-1], masks)) % PRIME
         pieces = [seed.reveal() for seed, _ in masks]
-        pieces.insert(self.full_share_index(dealer), words_to_bytes(rest))
+        pieces.insert(self.full_share_index(dealer), wire.words_to_bytes(rest))
         return pieces
 
     def add(self, holder: int, running: Ring, dealers: Sequence[str], pieces: Iterable[bytes]) -> Ring:
         """Add the shares of these dealers, at the holder of that index, to a running sum."""
         if self.scheme == "shamir":
-            rows = [running, *(words_from_bytes(piece) for piece in pieces)]
+            rows = [running, *(wire.words_from_bytes(piece) for piece in pieces)]
             return add_shares(rows)
         values, tag = running[:-1], int(running[-1])
         for dealer, piece in zip(dealers, pieces, strict=True):
             if self.full_share_index(dealer) == holder:
-                words = words_from_bytes(piece)
+                words = wire.words_from_bytes(piece)
                 values += words[:-1]
                 tag += int(words[-1])
             else:
@@ -118,29 +118,3 @@ def partial_place(run: str, terms: Mapping[str, Any], point: int) -> bytes:
     """Return where a sealed partial sum belongs."""
     told = f"{terms['contributions']} dealt, {terms['threshold']} of {terms['holders']} open, {terms['mark']}"
     return place(run, terms["number"], f"partial sum: {told}", str(point), "clients")
-
-
-def words_to_bytes(values: Ring) -> bytes:
-    """Return words as bytes, the same on every machine."""
-    return values.astype("<u8", copy=False).tobytes()
-
-
-def words_from_bytes(raw: bytes) -> Ring:
-    """Read what :func:`words_to_bytes` returned."""
-    return np.frombuffer(raw, "<u8").astype(np.uint64)
-
-
-def names_to_bytes(names: Iterable[str]) -> bytes:
-    """Return names as bytes: thousands of them fit no message's header."""
-    return "\n".join(names).encode()
-
-
-def names_from_bytes(raw: bytes) -> list[str]:
-    """Read what :func:`names_to_bytes` returned."""
-    return raw.decode().split("\n") if raw else []
-
-
-def stack_rows(signed: Mapping[str, bytes], names: Sequence[str]) -> NDArray[np.uint8]:
-    """Return what these parties have signed, one a row."""
-    raw = b"".join(signed[name] for name in names)
-    return np.frombuffer(raw, np.uint8).reshape(len(names), len(raw) // max(len(names), 1))

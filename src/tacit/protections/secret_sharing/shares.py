@@ -10,9 +10,6 @@ adds the shares it received and tells all others its partial sum; the partial su
 Published over real numbers, it is done here in fixed point, modulo 2^64 (additive) or in the field of
 2^61 - 1 elements (Shamir): shares hide, and sums are exact. If totals open at the coordinator, the
 n partial sums go there instead: n (n - 1) messages between clients a round.
-
-A client tells its partial sum of a sum once. Before that, a sum may start again without clients that
-vanished; after it not, because two totals that differ by one client show that client.
 """
 
 from __future__ import annotations
@@ -29,10 +26,11 @@ from tacit.core.link import Link
 from tacit.core.party import Party
 from tacit.core.pending_sum import PendingSum
 from tacit.core.promises import Promises
+from tacit.protections.secret_sharing import wire
 from tacit.protections.secret_sharing.settings import SecretSharing
 from tacit.protections.secret_sharing.share_holder import ShareHolder
 from tacit.protections.secret_sharing.share_relay import ShareRelay
-from tacit.protections.secret_sharing.share_round import ShareRound, names_from_bytes
+from tacit.protections.secret_sharing.share_round import ShareRound
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class SharesClient(ShareHolder):
 
     def read_round(self, fields: Mapping[str, Any]) -> ShareRound:
         """Return who holds shares: all clients of the sum; their number says how many of them open it."""
-        own, holders = self.party.id, tuple(names_from_bytes(fields["holders"]))
+        own, holders = self.party.id, tuple(wire.names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
         if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):
