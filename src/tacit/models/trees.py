@@ -18,6 +18,7 @@ from tacit.models.predictor import Predictor
 Matrix = NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 Importance = Literal["gain", "cover"]
+Arrays = dict[str, NDArray[Any]]
 
 LOSSES = {"logistic": "classification", "softmax": "classification"}
 LOSSES |= {"squared": "regression", "poisson": "regression"}
@@ -155,6 +156,17 @@ class BoostedTrees(Predictor):
             split = f"{column.name}: {', '.join(words)}"
         sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
         return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
+
+    def with_base_as_trees(self) -> Arrays:
+        """Return the arrays with each base as a tree of a leaf, since XGBoost rounds it as a probability."""
+        outputs, known = np.arange(len(self.arrays["base"])), self.arrays
+        leaves = {**dict.fromkeys(NODES, 0 * outputs), "value": known["base"]}
+        leaves |= dict.fromkeys(("feature", "category_row"), 0 * outputs - 1)
+        found = {name: np.append(part, known[name]) for name, part in leaves.items()}
+        found |= {
+            name: np.append(outputs, known[name] + len(outputs)) for name in ("left", "right", "tree_start")
+        }
+        return {**known, **found, "tree_output": np.append(outputs, known["tree_output"])}
 
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
