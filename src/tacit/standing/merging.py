@@ -91,10 +91,9 @@ def merge(standing: Standing, path: Path | str) -> int:
             ours.book.note_parties(known.values())
             sessions = [book.fact("session").get("count", 1) for book in (ours.book, theirs.book)]
             ours.book.note("session", {"count": max(sessions)})
-        standing.forget_coordinator()
         return sum(line.present for line in lines)
     finally:
-        theirs.close()
+        theirs.book.close()
 
 
 def _check_other(standing: Standing, theirs: Path) -> None:
