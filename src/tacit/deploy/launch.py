@@ -19,7 +19,6 @@ from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
-from tacit.methods.base import Method
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.job import Finished, execute
@@ -27,7 +26,6 @@ from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.sinks import check_sinks
 from tacit.runs.tune import Space, keeping_aside
 from tacit.runs.tune import tune as search_settings
-from tacit.training import Training
 
 
 class DeployedFederation(Federation):
@@ -56,12 +54,6 @@ class DeployedFederation(Federation):
         self.keys["preshared"] = frozenset(roster.exchanges)
         self._log, self.unlock = folder.audit_log, folder.unlock
         self._has_holdouts = settings.data.holdout > 0
-
-    def train(self, method: Method | str, *, events: Events | None = None, **settings: Any) -> Training:
-        """Train a method, and record in the coordinator's audit log what is asked and what opens."""
-        told = events or Events()
-        self.record(told)
-        return super().train(method, events=told, **settings)
 
     def record(self, events: Events, run: str = "") -> None:
         events.subscribe(RunRecords(self._log, run))
