@@ -40,7 +40,12 @@ class DeployedFederation(Federation):
         if self.experiment:
             local = build_federation(settings)
             holdings, test, declared = local.holdings, local.test, local.declared
-            roster = _in_order(roster, holdings.names)
+            if odd := sorted({*holdings.names} ^ roster.clients.keys()):
+                raise ConfigError(
+                    f"rows are divided among {', '.join(holdings.names)}; the roster names "
+                    f"{', '.join(roster.clients)}: in an experiment both are the same, and {odd[0]} is not"
+                )
+            roster = replace(roster, clients={name: roster.clients[name] for name in holdings.names})
         else:
             # The coordinator knows the holders only, and signs what share of their rows they keep aside.
             declared["holdout"] = settings.data.holdout
@@ -92,15 +97,6 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
                 f"{part.name} needs a {min(missing)}, and the roster names none under [services]: add a "
                 "member of that name with `tacit federation add-site`, or choose another"
             )
-
-
-def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
-    if odd := sorted({*names} ^ roster.clients.keys()):
-        raise ConfigError(
-            f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
-            f"an experiment both are the same, and {odd[0]} is not"
-        )
-    return replace(roster, clients={name: roster.clients[name] for name in names})
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ class Node:
             for retry in (patient, None)
         )
         self._number = node_pb2.Node()
-        self._settings: dict[int, str] = {}
+        self._settings_of = lru_cache(REMEMBERED)(self._ask_settings)
 
     def _activate(self) -> int:
         request = fleet_pb2.ActivateNodeRequest(
@@ -208,13 +209,9 @@ class Node:
             time.sleep(POLL[0])
         return True
 
-    def _settings_of(self, run: int) -> str:
-        if run not in self._settings:
-            found = self._client.GetRun(run_pb2.GetRunRequest(node=self._number, run_id=run)).run
-            if len(self._settings) >= REMEMBERED:
-                self._settings.pop(next(iter(self._settings)))
-            self._settings[run] = str(user_config_from_proto(found.override_config).get("settings", ""))
-        return self._settings[run]
+    def _ask_settings(self, run: int) -> str:
+        found = self._client.GetRun(run_pb2.GetRunRequest(node=self._number, run_id=run)).run
+        return str(user_config_from_proto(found.override_config).get("settings", ""))
 
     def _send(self, run: int, reply: FlowerMessage, seconds: float) -> None:
         reply.metadata.__dict__["_message_id"] = reply.object_id

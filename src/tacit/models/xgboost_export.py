@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError
 from tacit.models.predictor import Predictor
 from tacit.models.trees import NODES, Arrays, BoostedTrees
 
@@ -58,15 +58,6 @@ def to_xgboost(model: Predictor) -> bytes:
         "objective": {"name": objective, **parameters},
     }
     return msgspec.json.encode({"learner": learner, "version": [2, 0, 0]})
-
-
-def to_booster(raw: bytes) -> Any:
-    """Return the ``xgboost.Booster`` of a file's content."""
-    try:
-        import xgboost
-    except ImportError:
-        raise UnavailableError("xgboost is not installed: pip install 'tacit-fl[xgboost]'") from None
-    return xgboost.Booster(model_file=bytearray(raw))
 
 
 def _tree(arrays: Arrays, number: int, features: str) -> dict[str, Any]:

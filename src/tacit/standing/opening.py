@@ -1,6 +1,7 @@
 """How the standing total opens: where the protection lets it, and never so that a few clients show."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,14 +157,11 @@ def _adopted(coordinator: Coordinator, names: Sequence[str], entry: Mapping[str,
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read status and kept settings of a state, without its parties."""
-    book = Book(Path(path) / "coordinator.db")
-    try:
+    with closing(Book(Path(path) / "coordinator.db")) as book:
         book.check_started()
         about = book.fact("federation")
         manifest = Manifest.from_message(Message.decode(about["manifest"]))
         return status(book, manifest, assemble(manifest)), msgspec.json.decode(about["settings"])
-    finally:
-        book.close()
 
 
 def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
