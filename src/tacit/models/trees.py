@@ -180,7 +180,7 @@ class BoostedTrees(Predictor):
         return self.arrays, {"loss": self.loss}
 
     @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors, words["loss"], inputs)
 
 
