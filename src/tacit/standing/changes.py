@@ -120,9 +120,6 @@ def begin_change(
     return pending.with_fields(pending.layout.growing(), {})
 
 
-# -- one by one ------------------------------------------------------------------------------------
-
-
 def join_each(
     folder: Folder, coordinator: Coordinator, changes: Sequence[Contribution], capacity: int
 ) -> Iterator[Contribution]:
@@ -179,9 +176,6 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Contribut
     coordinator.failures.clear()
     coordinator.failures.update(before)
     return lost
-
-
-# -- a batch at a time -----------------------------------------------------------------------------
 
 
 def join_batch(

@@ -44,8 +44,6 @@ class Standing:
         self._events = events or Events()
         self._restored: Coordinator | None = None
 
-    # -- begin and end -----------------------------------------------------------------------------
-
     @classmethod
     def start(
         cls,
@@ -131,8 +129,6 @@ class Standing:
         with self.folder.book.writing():
             self.folder.book.note("closed", {"reason": reason})
 
-    # -- changes -----------------------------------------------------------------------------------
-
     def add(
         self,
         clients: Iterable[str],
@@ -198,8 +194,6 @@ class Standing:
             capacity = self.folder.book.fact("federation")["capacity"]
             return list(join_each(self.folder, self.coordinator(), changes, capacity))
 
-    # -- weights -----------------------------------------------------------------------------------
-
     def weights(self) -> Model:
         """Open the total, and make the model of what is in it; refuse if too few are in it, came or went."""
         if self.manifest.stands:
@@ -241,8 +235,6 @@ class Standing:
         count = merging.merge(self, path)
         self._restored = None
         return count
-
-    # -- what is known -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """Return where the federation stands, as plain values."""
