@@ -45,13 +45,7 @@ ROWS = "rows"  # in a party's state: digest of the rows with which it enrolled
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
-def answer(
-    folder: SiteFolder,
-    told: str,
-    call: bytes,
-    job: bytes,
-    timeout: float | None,
-) -> bytes:
+def answer(folder: SiteFolder, told: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
     """Perform one ask at a site, and return the encoded reply.
 
     ``told`` are the settings that the run says of itself: only in experiments are they listened to. ``call``

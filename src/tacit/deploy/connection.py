@@ -74,10 +74,9 @@ class Connection:
 def probe(connection: Connection) -> str | None:
     """Return the time of a SuperLink; refuse one that does not answer, or is not vouched for."""
     try:
-        context, place = ssl.create_default_context(cafile=connection.certificate), connection
-        with closing(
-            http.client.HTTPSConnection(place.host, place.port, timeout=PATIENCE, context=context)
-        ) as asked:
+        host, port = connection.host, connection.port
+        context = ssl.create_default_context(cafile=connection.certificate)
+        with closing(http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=context)) as asked:
             asked.connect()
             with suppress(OSError, http.client.HTTPException):
                 asked.request("HEAD", "/")

@@ -1,9 +1,8 @@
 """A site's node: ``python -m tacit.deploy.node ADDRESS FOLDER``.
 
-It is known to the SuperLink as any SuperNode is, and speaks the same Fleet API. But it never asks for the app
-with which a run was started: of all that a run brings, only its messages and what it says of its settings are
-read, and the installed Tacit answers, in a :mod:`process of its own <tacit.deploy.worker>` that stays between
-messages. The node itself touches no rows, and that process no network.
+To the SuperLink it is a SuperNode like any other, but it never asks for the app of a run: only messages and
+what a run says of its settings are read, and the installed Tacit answers, in a :mod:`process of its own
+<tacit.deploy.worker>` that stays between messages. The node touches no rows, and that process no network.
 """
 
 import logging

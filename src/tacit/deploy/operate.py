@@ -53,7 +53,8 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     """Run the SuperLink of a federation, with its nodes registered, until it is stopped."""
     check_flower()
     operator, path = Operator(path), path.absolute()
-    host = bind or bind_address((link := operator.link).host)
+    link = operator.link
+    host = bind or bind_address(link.host)
     here = HOST if host == "0.0.0.0" else host
     if listens(link.port, here):
         raise UnavailableError(f"port {link.port} of {host} is taken: is the coordinator running already?")
