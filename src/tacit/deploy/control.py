@@ -9,11 +9,11 @@ import io
 import logging
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
@@ -127,7 +127,7 @@ def explained(address: str) -> Iterator[None]:
         ) from None
 
 
-class Control:
+class Control(AbstractContextManager["Control"]):
     """A SuperLink of this machine, asked with its operator's token; ``home`` is Flower's folder."""
 
     def __init__(self, home: Path) -> None:
@@ -148,9 +148,6 @@ class Control:
         self._claims = RuntimeHttpClient.from_server_address(
             self.address, True, None, interceptors=[version, sign]
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()

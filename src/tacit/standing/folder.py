@@ -40,12 +40,11 @@ class Folder:
             if new:
                 path.mkdir(parents=True, exist_ok=True)
             self.book = Book(path / "coordinator.db", new=new)
-            key = path / "unlock.key"
-            if new and federation.unlock is None and not key.exists():
+            key, unlock = path / "unlock.key", federation.unlock
+            if new and unlock is None and not key.exists():
                 draft = key.with_suffix(".new")
                 write_private(draft, os.urandom(KEY_BYTES))
                 draft.rename(key)  # it is there whole, or not at all
-            unlock = federation.unlock
             unlock = Secret(key.read_bytes()) if unlock is None else unlock
             self.store = PartyStore(path / "parties.db", unlock)
         except BaseException as error:
