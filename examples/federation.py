@@ -35,7 +35,6 @@ from tacit.deploy.processes import (
     FAREWELL,
     NODE,
     SUPERLINK,
-    environment_of,
     free_port,
     listens,
     start,
@@ -109,8 +108,7 @@ class LocalFederation:
 
     def start_node(self, name: str) -> None:
         """Start a site's SuperNode."""
-        site = self.site(name)
-        self._spawn(name, NODE, [f"{HOST}:{self.port}", site / "ca.crt", site / "node", site])
+        self._spawn(name, NODE, [f"{HOST}:{self.port}", self.site(name)])
 
     def wait(self) -> None:
         """Wait until all sites are connected."""
@@ -118,8 +116,7 @@ class LocalFederation:
 
     def _spawn(self, log: str, program: str, words: Sequence[object]) -> None:
         with (self.home / f"{log}.log").open("ab") as file:
-            environment = environment_of(self.home / "flower")
-            self._processes[log] = start(program, words, environment, self.home, file)
+            self._processes[log] = start(program, words, self.home, file)
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
         wait_for(ready, {self.home / f"{name}.log": process for name, process in self._processes.items()})

@@ -133,7 +133,7 @@ class Federation(Parties):
             declared=self.declared | ({} if start is None else vocabulary(start.schema)),
         )
         bar = notebook_bar() if events is None else None  # who listens to events draws them too
-        events = events or Events(log_notes)
+        self.record(events := events or Events(log_notes))
         events.subscribe(ledger := CostLedger())
         if record is None:
             events.subscribe(record := Record())

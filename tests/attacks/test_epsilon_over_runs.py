@@ -181,7 +181,7 @@ class TestScores:
 
     def begin(self, sites, parts=PARTS):
         settings = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.5}})
-        engine = replace(engine_of(sites), config={"settings": encode_settings(settings)})
+        engine = replace(engine_of(sites), settings=encode_settings(settings))
         return begin(sites, parts, engine=engine, declared={"classes": ["no", "yes"], "holdout": 0.5})
 
     def test_control_without_a_limit_they_are_told(self, tmp_path):
@@ -203,12 +203,12 @@ class TestScores:
         assert [each.releases for each in ledger_of(sites).list()] == [1]
 
 
-def killed_within_the_step(path, call, job, config):
+def killed_within_the_step(path, call, job, settings):
     """In a process of its own: the power fails once the noise is to be drawn."""
     from tacit.deploy.answer import answer
 
     example_privacy.add_noise = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
-    answer(SiteFolder(path), config, call, job, None)
+    answer(SiteFolder(path), settings, call, job, None)
 
 
 def test_a_step_that_was_killed_is_counted_and_the_run_ends_in_time(tmp_path):
@@ -219,7 +219,7 @@ def test_a_step_that_was_killed_is_counted_and_the_run_ends_in_time(tmp_path):
 
         def kill(call, jobs, timeout=None):
             for name, job in jobs:
-                given = (engine.paths[name], call, job, engine.config)
+                given = (engine.paths[name], call, job, engine.settings)
                 process = multiprocessing.get_context("fork").Process(
                     target=killed_within_the_step, args=given
                 )

@@ -32,7 +32,7 @@ def test_it_is_refused(lie, tmp_path, monkeypatch):
     settings, told = Settings.from_tables(tables), tmp_path / "told"
     monkeypatch.setenv("TACIT_LIE_TOLD", str(told))
     monkeypatch.setattr(lies, "_seen", {})
-    engine = SiteEngine({name: folders[name].path for name in SITES}, {"settings": encode_settings(settings)})
+    engine = SiteEngine({name: folders[name].path for name in SITES}, encode_settings(settings))
 
     class Lying(SiteEngine):
         pass

@@ -162,9 +162,7 @@ def test_nor_is_what_an_experiment_s_settings_name_which_nobody_signs(sites, mon
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or known(name))
     rows = {"data": {"name": "iris"}, "partition": {"name": "iid", "clients": 3}}
     chosen = {"method": {"name": "a.module:Class"}, "protect": {"name": "another.module:Class"}}
-    engine = SiteEngine(
-        {"north": path.parent}, {"settings": msgspec.json.encode({**rows, **chosen}).decode()}
-    )
+    engine = SiteEngine({"north": path.parent}, msgspec.json.encode({**rows, **chosen}).decode())
     path.write_text(before.replace("experiment = false", "experiment = true"))
     try:
         with pytest.raises(QuorumError, match=r"manifest \w+… is not signed: ask as the coordinator"):

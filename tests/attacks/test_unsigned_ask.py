@@ -50,8 +50,8 @@ def stolen(coordinator):
     return open_sum(coordinator, PARTS.preparation.moments)["sum"].tolist()
 
 
-def last_refusal(engine, call, job=b"", config=OWN):
-    (reply,) = replace(engine, config=config).ask(call, [("north", job)])
+def last_refusal(engine, call, job=b"", settings=OWN):
+    (reply,) = replace(engine, settings=settings).ask(call, [("north", job)])
     return reply.failure
 
 
@@ -136,7 +136,7 @@ class TestWhoeverReachesTheSite:
         """Sums over one row more and one less would show that row."""
         engine = enrolled.link.transport.engine
         other = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.5}})
-        monkeypatch.setattr(engine, "config", {"settings": encode_settings(other)})
+        monkeypatch.setattr(engine, "settings", encode_settings(other))
         with pytest.raises(QuorumError, match="enrolled under other settings of this run"):
             open_sum(enrolled, PARTS.preparation.moments)
 
@@ -156,7 +156,7 @@ class TestRowsKeptAside:
 
     def enrol(self, sites, **manifest):
         settings = Settings.from_tables({"data": {"name": OWN_ROWS, "holdout": 0.9}})
-        engine = replace(engine_of(sites), config={"settings": encode_settings(settings)})
+        engine = replace(engine_of(sites), settings=encode_settings(settings))
         declared = {"classes": ["no", "yes"], **manifest}
         ask(sites, PARTS, engine=engine, link=SIGNED, declared=declared).enrol()
 
@@ -186,7 +186,7 @@ class TestRowsKeptAside:
     ],
 )
 def test_what_a_run_says_of_itself_is_not_trusted(sites, settings, reason):
-    engine = replace(engine_of(sites), config={"settings": settings})
+    engine = replace(engine_of(sites), settings=settings)
     coordinator = ask(sites, PARTS, engine=engine, link=SIGNED)
     if reason is None:
         coordinator.enrol()

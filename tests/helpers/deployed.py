@@ -23,7 +23,7 @@ from tacit.engines.policy import Policy
 from tacit.engines.sitefolder import Roster, SiteFolder, SiteSettings, new_unlock, write_private
 from tacit.runs.settings import OWN_ROWS, Settings
 
-OWN = {"settings": encode_settings(Settings.from_tables({"data": {"name": OWN_ROWS}}))}
+OWN = encode_settings(Settings.from_tables({"data": {"name": OWN_ROWS}}))
 
 
 def make_folder(path: Path, policy: Policy | None = None, **settings: Any) -> SiteFolder:
@@ -55,7 +55,7 @@ class SiteEngine:
     """Hands every ask to a site's folder, opened anew as a new process does, and keeps what passed."""
 
     paths: Mapping[str, Path]
-    config: Mapping[str, Any] = field(default_factory=lambda: OWN)
+    settings: str = OWN
     asked: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     persistent = True
 
@@ -71,7 +71,7 @@ class SiteEngine:
         """Let each site answer."""
         for name, job in jobs:
             self.asked.append((name, call, job))
-            raw = answer(SiteFolder(self.paths[name]), self.config, call, job, timeout)
+            raw = answer(SiteFolder(self.paths[name]), self.settings, call, job, timeout)
             yield read_reply(name, raw, len(call) + len(job), limit=DEFAULT_LIMIT)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from tacit.core.marks import apply, contribution
 from tacit.core.message import Message
 from tacit.core.values import Blob
 from tacit.methods.base import Method
-from tacit.models.leastsquares import factor, operator
+from tacit.models.leastsquares import factor, solve
 from tacit.protections.ckks import CKKS
 from tacit.protections.encrypted import EncryptedClient
 
@@ -211,7 +211,7 @@ class TestRank:
         X = np.column_stack([np.ones(table.rows), table.values])
         d = np.where(table.target[:, None] == np.arange(3), np.log(19), -np.log(19))
         cut = 0.0475 * factor(X)[:, :2]
-        expected = operator(cut, 1e-3) @ (0.0475**2 * X.T @ d)
+        expected = solve(cut, np.eye(len(cut)), 1e-3) @ (0.0475**2 * X.T @ d)
         np.testing.assert_allclose(found.model.weights, expected, rtol=1e-8, atol=1e-10)
 
 

@@ -55,7 +55,7 @@ def start(federation, tmp_path):
 def known(standing):
     """All that the coordinator's book holds, for before and after a refusal."""
     base = standing.folder.book
-    return base.contributions(), base.fact("total"), base.openings
+    return base.contributions(), base.fact("total"), len(base.opened())
 
 
 class TestRows:

@@ -26,7 +26,7 @@ from tacit.data.preparation import Preparation
 from tacit.data.table import Column
 from tacit.federation import Federation
 from tacit.standing import Standing, changes
-from tacit.standing.differencing import Line, count_differing, find_exposed, nearest
+from tacit.standing.differencing import Contribution, count_differing, find_exposed, nearest
 from tacit.standing.folder import party_without_rows
 
 CLASSES = ["class_0", "class_1", "class_2"]
@@ -151,8 +151,8 @@ class TestApart:
 
     @staticmethod
     def total(letters, **rows):
-        whole = [Line(f"{c}:all", c, None, None) for c in letters]
-        return frozenset(whole + [Line(f"{c}:{a}-{b}", c, a, b) for c, (a, b) in rows.items()])
+        whole = [Contribution(f"{c}:all", c, None, None) for c in letters]
+        return frozenset(whole + [Contribution(f"{c}:{a}-{b}", c, a, b) for c, (a, b) in rows.items()])
 
     def test_two(self):
         assert count_differing(self.total("abcd"), self.total("bcde")) == 2
@@ -160,7 +160,7 @@ class TestApart:
         assert nearest([self.total("abc")], self.total("abc")) is None
 
     def test_the_same_rows_under_another_name_are_no_change(self):
-        again = frozenset([*self.total("ab"), Line("anew", "c", None, None)])
+        again = frozenset([*self.total("ab"), Contribution("anew", "c", None, None)])
         assert nearest([self.total("abc")], again) == 0
         parts = self.total("ab", c=(0, 5))  # these may be all rows that there are
         assert nearest([self.total("abc")], parts) == 0
@@ -188,7 +188,7 @@ class TestApart:
         assert find_exposed(opened, self.total("efg"), 3) == ["d"]
 
     def test_rows_that_came_again_changed(self):
-        mended = Line("mended", "d", None, None)
+        mended = Contribution("mended", "d", None, None)
         opened = [self.total("abcd"), frozenset([*self.total("abcefg"), mended])]
         assert find_exposed(opened, self.total("efg"), 3) == ["d"]
 
@@ -211,7 +211,7 @@ class TestApart:
             opened = []
             for _ in range(5):
                 chosen = [
-                    Line(f"{c}:{a}", c, *rows)
+                    Contribution(f"{c}:{a}", c, *rows)
                     for c in "abcdefg"[: 5 if parts else 7]
                     for a, rows in enumerate([(0, 3), (3, 6), (6, 9)] if parts else [(None, None)])
                     if rng.random() < 0.5

@@ -45,8 +45,8 @@ from tacit.methods import METHODS
 from tacit.protections import PROTECTIONS
 from tacit.runs.settings import OWN_ROWS, Settings, merged
 from tacit.standing import Standing, opening
-from tacit.standing.book import Contribution
-from tacit.standing.changes import Change, begin_change
+from tacit.standing.changes import begin_change
+from tacit.standing.differencing import Contribution
 from tests.helpers.deployed import OWN, SiteEngine, make_folder, make_sites
 
 NAMES = ("north", "south", "west", "east", "far")
@@ -599,8 +599,8 @@ class TestOtherSites:
         relay.current_key.holders.discard("north")
         _admit(coordinator, "north")
         for name in NAMES[:4]:
-            line = Contribution(f"{name}:1", name, 0, 1, False)
-            pending = begin_change(coordinator, {name: Change(line, 1.0)}, again.folder.book)
+            line = Contribution(f"{name}:1", name, 0, 1)
+            pending = begin_change(coordinator, {name: line}, again.folder.book)
             [(_, part)] = coordinator.protection.accepted(pending, 1024)
             total = dict(coordinator.protection.add(total, part))
         with again.folder.book.writing():

@@ -18,7 +18,7 @@ from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Column
 from tacit.models.predictor import kind_of
-from tacit.models.trees import BoostedTrees
+from tacit.models.trees import NODES, BoostedTrees
 from tacit.runs.folder import RESULT, RunFolder
 from tests.helpers.grown import COLUMNS, SCHEMAS, random_trees
 from tests.helpers.onnx_rows import onnx_feed
@@ -79,7 +79,6 @@ def test_thresholds_are_exactly_those_of_the_trees():
 @pytest.mark.parametrize("case", SCHEMAS)
 def test_onnx_predicts_the_same(case):
     runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxmltools")
     model, rows = random_trees(case, trees=6, rows=2000)
     session = runtime.InferenceSession(model.to_bytes("onnx"))
     if model.schema.task == "regression":
@@ -96,7 +95,6 @@ def test_onnx_predicts_the_same(case):
 
 def test_onnx_knows_which_categories_are_put_together():
     runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxmltools")
     model, rows = random_trees("logistic", trees=6, rows=2000)
     # Amber and unseen colours count as blue, red is left out, a missing "on" counts as "y".
     cells = np.array([0, 2, 2, 3, -1, 5, 6, 7, 8, -1, 1, -1, -1, -1, -1, -1, 1])
@@ -159,3 +157,12 @@ def test_a_format_by_its_name_is_written_beside_the_runs(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["export", "a", "--to", "xgboost", "--json"])
     assert done.exit_code == 0, done.output
     assert "learner" in json.loads(Path("a.json").read_text())
+
+
+def test_what_has_no_tree_yet_is_its_base():
+    runtime = pytest.importorskip("onnxruntime")
+    model, rows = random_trees("softmax", trees=3, rows=10)
+    none = {name: model.arrays[name][:0] for name in (*NODES, "tree_output")}
+    model = BoostedTrees({**model.arrays, **none, "tree_start": [0]}, "softmax", model.inputs)
+    (found,) = runtime.InferenceSession(model.to_bytes("onnx")).run(["probabilities"], onnx_feed(model, rows))
+    np.testing.assert_allclose(found, model.predict_proba(rows), atol=1e-6)

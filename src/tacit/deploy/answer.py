@@ -8,7 +8,6 @@ site's audit log before the reply is.
 
 import hashlib
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from math import isfinite
@@ -46,33 +45,26 @@ ROWS = "rows"  # in a party's state: digest of the rows with which it enrolled
 SETTINGS = "settings"  # in a party's state: digest of the run's settings when it enrolled
 
 
-def answer(
-    folder: SiteFolder,
-    config: Mapping[str, Any],
-    call: bytes,
-    job: bytes,
-    timeout: float | None,
-    limit: int = DEFAULT_LIMIT,
-) -> bytes:
+def answer(folder: SiteFolder, told: str, call: bytes, job: bytes, timeout: float | None) -> bytes:
     """Perform one ask at a site, and return the encoded reply.
 
-    ``config`` is what the run says of itself: only in experiments is it listened to. ``call`` is what all
-    are asked, ``job`` what this site alone is told.
+    ``told`` are the settings that the run says of itself: only in experiments are they listened to. ``call``
+    is what all are asked, ``job`` what this site alone is told.
     """
     message, asked = Message(), len(call) + len(job)
     try:
-        message = Message.decode(call, limit)
+        message = Message.decode(call, DEFAULT_LIMIT)
         run = message["$manifest"]
         if not isinstance(run, str):
             raise ConfigError("an ask that names no manifest")
-        settings = _read_settings(folder, config)
+        settings = _read_settings(folder, told)
         with folder.store.step(run, party_of(folder, settings, message["$step"])) as party:
             if message["$step"] in ENROLMENT and may_enrol(party, message):
                 _check_invitation(folder, party, message, settings)
             else:
                 _check_enrolled(folder, party, message, settings)
             raw = perform_in_time(
-                party, message, job, assemble, timeout=timeout, keep_reply=True, limit=limit
+                party, message, job, assemble, timeout=timeout, keep_reply=True, limit=DEFAULT_LIMIT
             )
             if "manifest" in party.state:
                 _check_channel(party)
@@ -216,9 +208,12 @@ def party_of(folder: SiteFolder, settings: Settings, step: object = "") -> Party
     return found
 
 
-def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
+def _read_settings(folder: SiteFolder, told: str) -> Settings:
     """Read what a site needs of settings that nobody has signed: no method, which would be imported here."""
-    tables = _tables(config)
+    try:
+        tables = msgspec.json.decode(told, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
     data = table_of(tables, "data")
     if data.get("name") == OWN_ROWS:
         return Settings(from_plain(DataSettings, data, "[data]"))
@@ -228,13 +223,6 @@ def _read_settings(folder: SiteFolder, config: Mapping[str, Any]) -> Settings:
     rows = {name: table for name, table in tables.items() if name in used}
     seed = {name: value for name, value in table_of(tables, "run").items() if name == "seed"}
     return Settings.from_tables({**rows, "run": seed, "protect": {"name": "plain"}})
-
-
-def _tables(config: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(str(config.get("settings", "")), type=dict[str, Any])
-    except msgspec.MsgspecError:
-        raise ConfigError("the run's configuration carries no settings: start it with `tacit run`") from None
 
 
 def _own(folder: SiteFolder, settings: Settings) -> Holdings:

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 import tacit
 from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
 from tacit.core.party import Party
 from tacit.core.random import derive
 from tacit.core.secret import Secret
+from tacit.crypto.channel import seal, unseal
 from tacit.deploy.provision import Operator
 from tacit.deploy.records import user
 from tacit.engines.audit import now
-from tacit.engines.sitefolder import NONCE, UNLOCK, SiteFolder, write_private
+from tacit.engines.sitefolder import UNLOCK, SiteFolder, write_private
 
 MAGIC = b"tacit backup 2\n"
 FACTS = "backup.json"
@@ -63,8 +62,7 @@ def back_up(folder: Path, to: Path) -> dict[str, Any]:
             _add(archive, FACTS, msgspec.json.encode(facts))
             for path in paths:
                 _add(archive, path.relative_to(folder).as_posix(), _content(path))
-        nonce = os.urandom(NONCE)
-        write_private(part, MAGIC + nonce + _cipher(site.unlock).encrypt(nonce, packed.getvalue(), MAGIC))
+        write_private(part, MAGIC + seal(_sealing_key(site.unlock), packed.getvalue(), MAGIC))
         part.replace(to)
     except OverflowError:
         raise UnavailableError(f"{folder} has over 2 GiB, the most of a backup: move old runs away") from None
@@ -141,13 +139,11 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _extract(file: Path, to: Path, key: Secret) -> tuple[Facts, int]:
+    if not (raw := file.read_bytes()).startswith(MAGIC):
+        raise ConfigError(f"{file} is no backup of this release's format: take another file")
     try:
-        raw = file.read_bytes()
-        if not raw.startswith(MAGIC):
-            raise ConfigError(f"{file} is no backup of this release's format: take another file")
-        nonce, sealed = raw[len(MAGIC) :][:NONCE], raw[len(MAGIC) + NONCE :]
-        plain = _cipher(key).decrypt(nonce, sealed, MAGIC)
-    except (InvalidTag, ValueError):
+        plain = unseal(_sealing_key(key), raw[len(MAGIC) :], MAGIC)
+    except ProtectionError:
         raise ProtectionError(
             f"{file} does not open: it was changed or cut off, or this is not the folder's key"
         ) from None
@@ -163,8 +159,8 @@ def _extract(file: Path, to: Path, key: Secret) -> tuple[Facts, int]:
     return facts, len(found)
 
 
-def _cipher(key: Secret) -> ChaCha20Poly1305:
-    return ChaCha20Poly1305(derive(key.reveal(), ("backup",)))
+def _sealing_key(unlock: Secret) -> Secret:
+    return Secret(derive(unlock.reveal(), ("backup",)))
 
 
 def _unlock_key(unlock: Path | None) -> Secret:

@@ -1,8 +1,9 @@
 """The two ways to a SuperLink: a site's, by a certificate, and its operator's on one machine, by a token."""
 
+import http.client
 import secrets
-import socket
 import ssl
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -70,13 +71,16 @@ class Connection:
         return f"{self.host}:{self.port}"
 
 
-def probe(connection: Connection) -> None:
-    """Refuse a SuperLink that does not answer, or is not the one that the certificate vouches for."""
+def probe(connection: Connection) -> str | None:
+    """Return the time of a SuperLink; refuse one that does not answer, or is not vouched for."""
     try:
-        with socket.create_connection((connection.host, connection.port), PATIENCE) as plain:
-            context = ssl.create_default_context(cafile=connection.certificate)
-            with context.wrap_socket(plain, server_hostname=connection.host):
-                return
+        host, port = connection.host, connection.port
+        context = ssl.create_default_context(cafile=connection.certificate)
+        with closing(http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=context)) as asked:
+            asked.connect()
+            with suppress(OSError, http.client.HTTPException):
+                asked.request("HEAD", "/")
+                return asked.getresponse().getheader("date")
     except ssl.SSLCertVerificationError as error:
         raise ProtectionError(
             f"whoever answers at {connection.address} is not vouched for by {connection.certificate} "
@@ -89,6 +93,8 @@ def probe(connection: Connection) -> None:
         ) from None
     except OSError as error:
         raise UnavailableError(
-            f"no SuperLink answers at {connection.address} ({error.strerror or error}): start it, or correct "
-            f"the address in {connection.source}"
+            f"no SuperLink answers at {connection.address} ({error.strerror or error}): start it, or ask "
+            "its operator whether it runs, and whether a firewall is between; the address is that in "
+            f"{connection.source}"
         ) from None
+    return None

@@ -9,31 +9,18 @@ import io
 import logging
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Message as FlowerMessage
 from flwr.common.constant import SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    UnregisterNodeRequest,
-)
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.proto.runtime_pb2 import (
-    AcquireTaskRequest,
-    PullAppMessagesRequest,
-    PullTaskInputRequest,
-    PushTaskOutputRequest,
-    SendTaskHeartbeatRequest,
-)
+from flwr.proto import control_pb2, node_pb2, runtime_pb2
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
@@ -102,7 +89,7 @@ class Grid(HttpGrid):
             lambda: exponential(max_delay=2), httpx.TransportError, None, PATIENCE
         )
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> Iterable[node_pb2.NodeInfo]:
         with explained(self._addr):
             return super().get_nodes()
 
@@ -113,10 +100,9 @@ class Grid(HttpGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
         client = self._runtime_client
         with explained(self._addr):
-            found = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
-            trees, run = found.message_object_trees, self.run.run_id
-            confirm = client.ConfirmMessageReceived
-            return [take(client.PullObject, confirm, tree, self.node, run) for tree in trees]
+            found = client.PullMessages(runtime_pb2.PullAppMessagesRequest(message_ids=message_ids))
+            run = self.run.run_id
+            return [take(client, tree, self.node, run) for tree in found.message_object_trees]
 
 
 @contextmanager
@@ -141,7 +127,7 @@ def explained(address: str) -> Iterator[None]:
         ) from None
 
 
-class Control:
+class Control(AbstractContextManager["Control"]):
     """A SuperLink of this machine, asked with its operator's token; ``home`` is Flower's folder."""
 
     def __init__(self, home: Path) -> None:
@@ -163,9 +149,6 @@ class Control:
             self.address, True, None, interceptors=[version, sign]
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._client.close()
         self._claims.close()
@@ -173,7 +156,7 @@ class Control:
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return the registered nodes by their number."""
         with explained(self.address):
-            told = self._client.ListNodes(ListNodesRequest()).nodes_info
+            told = self._client.ListNodes(control_pb2.ListNodesRequest()).nodes_info
         return {
             str(node.node_id): {"status": node.status, "online-at": node.last_activated_at}
             for node in told
@@ -184,13 +167,13 @@ class Control:
         """Let a node connect under a name; return its number."""
         key: Any = load_ssh_public_key(public.encode())
         with explained(self.address):
-            asked = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
+            asked = control_pb2.RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
             return str(self._client.RegisterNode(asked).node_id)
 
     def unregister(self, number: str) -> None:
         """Let a node connect no more."""
         with explained(self.address):
-            self._client.UnregisterNode(UnregisterNodeRequest(node_id=int(number)))
+            self._client.UnregisterNode(control_pb2.UnregisterNodeRequest(node_id=int(number)))
 
     @contextmanager
     def run(self, settings: str) -> Iterator[Grid]:
@@ -198,7 +181,7 @@ class Control:
         with explained(self.address):
             token = self._claim(settings)
             own, grid = self._client_of(token), Grid(self.address, token)
-            task = own.PullTaskInput(PullTaskInputRequest())
+            task = own.PullTaskInput(runtime_pb2.PullTaskInputRequest())
         grid.set_run(run_from_proto(task.run))
         # Flower writes these on messages; a process leads one run at a time.
         TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
@@ -225,10 +208,12 @@ class Control:
         fab = make_app()
         app = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
         config = user_config_to_proto({"settings": settings})
-        ours = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
+        ours = runtime_pb2.AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
         with self._file.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            number = self._client.StartRun(StartRunRequest(fab=app, override_config=config)).run_id
+            number = self._client.StartRun(
+                control_pb2.StartRunRequest(fab=app, override_config=config)
+            ).run_id
             while (found := self._claims.AcquireTask(ours)).token:
                 if found.task.run_id == number:
                     return str(found.token)
@@ -238,10 +223,10 @@ class Control:
 
 def _beat(client: RuntimeHttpClient) -> bool:
     with suppress(httpx.HTTPError):
-        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        client.SendTaskHeartbeat(runtime_pb2.SendTaskHeartbeatRequest())
     return True  # if the run is over, its next message says so
 
 
 def _end(client: RuntimeHttpClient, status: str, details: str) -> None:
     with client, suppress(httpx.HTTPError):
-        client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+        client.PushTaskOutput(runtime_pb2.PushTaskOutputRequest(sub_status=status, details=details))

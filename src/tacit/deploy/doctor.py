@@ -2,12 +2,9 @@
 
 import datetime
 import email.utils
-import http.client
 import shutil
-import ssl
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +19,6 @@ from tacit.data.files import load
 from tacit.data.schema import Schema
 from tacit.deploy.connection import Connection, probe
 from tacit.deploy.operate import connection_of
-from tacit.deploy.processes import listens
 from tacit.deploy.provision import Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -112,7 +108,7 @@ def _operator(folder: Path) -> Iterator[Finding]:
     fix = f"{'; '.join(odd)}, others {usual}: bring the same columns" if odd else ""
     same = f"{len(schemas)} sites have told theirs, all the same" if schemas else "no site has told its yet"
     yield Finding("schema", not odd, fix or same)
-    yield from _reach(operator.link, "start the coordinator")
+    yield from _reach(operator.link)
     yield _locked(operator.coordinator)
 
 
@@ -140,9 +136,8 @@ def _site(folder: Path) -> Iterator[Finding]:
     yield _epsilon(site)
     if (folder / "ca.crt").is_file():
         yield certificate_of(folder / "ca.crt")
-    fix = "ask its operator whether it runs, and whether a firewall is between"
     try:
-        yield from _reach(connection_of(folder), fix)
+        yield from _reach(connection_of(folder))
     except TacitError as error:
         yield Finding("address", False, str(error))
 
@@ -183,24 +178,13 @@ def _locked(site: SiteFolder) -> Finding:
         return Finding("secrets", False, str(error))
 
 
-def _reach(connection: Connection, fix: str) -> Iterator[Finding]:
-    if not listens(connection.port, connection.host):
-        yield Finding("superlink", False, f"nobody answers at {connection.address}: {fix}")
-        return
+def _reach(connection: Connection) -> Iterator[Finding]:
     try:
-        probe(connection)
+        told = probe(connection)
     except TacitError as error:
         yield Finding("superlink", False, str(error))
         return
     yield Finding("superlink", True, f"answers at {connection.address}")
-    context = ssl.create_default_context(cafile=connection.certificate)
-    try:
-        host, port = connection.host, connection.port
-        with closing(http.client.HTTPSConnection(host, port, timeout=5, context=context)) as asked:
-            asked.request("HEAD", "/")
-            told = asked.getresponse().getheader("date")
-    except (OSError, http.client.HTTPException):
-        return
     if told:
         now = datetime.datetime.now(datetime.UTC)
         away = abs((email.utils.parsedate_to_datetime(told) - now).total_seconds())

@@ -19,7 +19,6 @@ from tacit.engines.flower import FlowerEngine
 from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import Roster, SiteFolder
 from tacit.federation import Federation
-from tacit.methods.base import Method
 from tacit.runs.checkpoint import Checkpoint
 from tacit.runs.experiment import build_federation
 from tacit.runs.job import Finished, execute
@@ -27,7 +26,6 @@ from tacit.runs.settings import OWN_ROWS, Settings
 from tacit.runs.sinks import check_sinks
 from tacit.runs.tune import Space, keeping_aside
 from tacit.runs.tune import tune as search_settings
-from tacit.training import Training
 
 
 class DeployedFederation(Federation):
@@ -42,7 +40,12 @@ class DeployedFederation(Federation):
         if self.experiment:
             local = build_federation(settings)
             holdings, test, declared = local.holdings, local.test, local.declared
-            roster = _in_order(roster, holdings.names)
+            if odd := sorted({*holdings.names} ^ roster.clients.keys()):
+                raise ConfigError(
+                    f"rows are divided among {', '.join(holdings.names)}; the roster names "
+                    f"{', '.join(roster.clients)}: in an experiment both are the same, and {odd[0]} is not"
+                )
+            roster = replace(roster, clients={name: roster.clients[name] for name in holdings.names})
         else:
             # The coordinator knows the holders only, and signs what share of their rows they keep aside.
             declared["holdout"] = settings.data.holdout
@@ -56,12 +59,6 @@ class DeployedFederation(Federation):
         self.keys["preshared"] = frozenset(roster.exchanges)
         self._log, self.unlock = folder.audit_log, folder.unlock
         self._has_holdouts = settings.data.holdout > 0
-
-    def train(self, method: Method | str, *, events: Events | None = None, **settings: Any) -> Training:
-        """Train a method, and record in the coordinator's audit log what is asked and what opens."""
-        told = events or Events()
-        self.record(told)
-        return super().train(method, events=told, **settings)
 
     def record(self, events: Events, run: str = "") -> None:
         events.subscribe(RunRecords(self._log, run))
@@ -100,15 +97,6 @@ def check_deployable(settings: Settings, roster: Roster) -> None:
                 f"{part.name} needs a {min(missing)}, and the roster names none under [services]: add a "
                 "member of that name with `tacit federation add-site`, or choose another"
             )
-
-
-def _in_order(roster: Roster, names: Sequence[str]) -> Roster:
-    if odd := sorted({*names} ^ roster.clients.keys()):
-        raise ConfigError(
-            f"rows are divided among {', '.join(names)}; the roster names {', '.join(roster.clients)}: in "
-            f"an experiment both are the same, and {odd[0]} is not"
-        )
-    return replace(roster, clients={name: roster.clients[name] for name in names})
 
 
 @contextmanager

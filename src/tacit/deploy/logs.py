@@ -29,7 +29,9 @@ def json_lines(folder: Path, to: TextIO) -> Iterator[None]:
         place = added.tell()
         added.seek(place if added.seek(0, os.SEEK_END) >= place else 0)  # it may have been rotated
         while (line := added.readline()).endswith(b"\n"):
-            write(_entry(program, line.decode(errors="replace").rstrip()))
+            text = COLOURS.sub("", line.decode(errors="replace").rstrip())
+            level = found[1].lower() if (found := LEVEL.match(text)) else "info"
+            write({"at": now(), "level": level, "program": program, "text": LEVEL.sub("", text)})
         added.seek(-len(line), os.SEEK_CUR)  # what is not whole yet
         with suppress(TacitError):  # of a log that cannot be read, health and doctor tell
             for record in log.records(last) if log.path.is_file() else ():
@@ -53,9 +55,3 @@ def json_lines(folder: Path, to: TextIO) -> Iterator[None]:
             over.set()
             thread.join()
             write_new()
-
-
-def _entry(program: str, line: str) -> dict[str, object]:
-    text = COLOURS.sub("", line)
-    level = found[1].lower() if (found := LEVEL.match(text)) else "info"
-    return {"at": now(), "level": level, "program": program, "text": LEVEL.sub("", text)}

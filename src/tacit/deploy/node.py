@@ -1,9 +1,8 @@
-"""A site's node: ``python -m tacit.deploy.node ADDRESS CERTIFICATE KEY FOLDER``.
+"""A site's node: ``python -m tacit.deploy.node ADDRESS FOLDER``.
 
-It is known to the SuperLink as any SuperNode is, and speaks the same Fleet API. But it never asks for the app
-with which a run was started: of all that a run brings, only its messages and what it says of its settings are
-read, and the installed Tacit answers, in a :mod:`process of its own <tacit.deploy.worker>` that stays between
-messages. The node itself touches no rows, and that process no network.
+To the SuperLink it is a SuperNode like any other, but it never asks for the app of a run: only messages and
+what a run says of its settings are read, and the installed Tacit answers, in a :mod:`process of its own
+<tacit.deploy.worker>` that stays between messages. The node touches no rows, and that process no network.
 """
 
 import logging
@@ -12,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,33 +22,10 @@ from flwr.app import Message as FlowerMessage
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
 from flwr.common.serde import message_to_proto, user_config_from_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.node_pb2 import Node as NodeNumber
-from flwr.proto.run_pb2 import GetRunRequest
+from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, node_pb2, run_pb2
 from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    pull_and_inflate_object_from_tree,
-    push_objects,
-)
+from flwr.supercore.inflatable import inflatable_object, inflatable_protobuf_utils, inflatable_utils
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.retry import RetryInvoker, exponential
@@ -69,7 +45,6 @@ REFUSED = httpx.codes.UNAUTHORIZED
 CRAFTED = ValueError, TypeError, LookupError  # what a message raises that no honest SuperLink sends
 REMEMBERED = 64  # runs whose settings are not asked for again
 Perform = Callable[[str, bytes, bytes, float | None], bytes]
-Value = TypeVar("Value")
 
 
 def respond(
@@ -89,12 +64,14 @@ def respond(
     return FlowerMessage(pack(raw, seconds=time.perf_counter() - started), reply_to=message)
 
 
-def take(pull: Any, confirm: Any, tree: ObjectTree, node: NodeNumber, run: int) -> FlowerMessage:
-    """Fetch a message by two calls of Flower's; its parts may still be on their way."""
-    message = pull_and_inflate_object_from_tree(
+def take(client: Any, tree: message_pb2.ObjectTree, node: node_pb2.Node, run: int) -> FlowerMessage:
+    """Fetch a message by a client of Flower's; its parts may still be on their way."""
+    message = inflatable_utils.pull_and_inflate_object_from_tree(
         tree,
-        make_pull_object_fn_protobuf(pull, node, run),
-        make_confirm_message_received_fn_protobuf(confirm, node, run),
+        inflatable_protobuf_utils.make_pull_object_fn_protobuf(client.PullObject, node, run),
+        inflatable_protobuf_utils.make_confirm_message_received_fn_protobuf(
+            client.ConfirmMessageReceived, node, run
+        ),
         return_type=FlowerMessage,
         max_tries_per_object=None,
         initial_backoff=POLL[0] / 2,  # Flower's own is a second
@@ -148,31 +125,25 @@ class Node:
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             raise ConfigError(f"{key} is no key of a NIST curve: make one with `tacit site request`")
         self.address, self._public = address, private.public_key()
-        self._client = FleetHttpClient.from_server_address(
-            address,
-            False,
-            authority,
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(private, self._public),
-            ],
+        signs = NodeAuthHttpInterceptor(private, self._public)
+        says: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), signs]
+        # A SuperLink that is away for a while comes back, and this node with it; heartbeats do not wait.
+        patient = RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, None, None)
+        self._client, self._once = (
+            FleetHttpClient.from_server_address(address, False, authority, says, retry_invoker=retry)
+            for retry in (patient, None)
         )
-        # A SuperLink that is away for a while comes back, and this node with it.
-        self._retry = RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, None, None)
-        self._number = NodeNumber()
-        self._settings: dict[int, str] = {}
-
-    def _patient(self, call: Callable[[Any], Value]) -> Callable[[Any], Value]:
-        return partial(self._retry.invoke, call)
+        self._number = node_pb2.Node()
+        self._settings_of = lru_cache(REMEMBERED)(self._ask_settings)
 
     def _activate(self) -> int:
-        request = ActivateNodeRequest(
+        request = fleet_pb2.ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public), heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
         until = time.monotonic() + (HEARTBEAT_PATIENCE + 0.5) * HEARTBEAT_DEFAULT_INTERVAL
         while True:
             try:
-                return int(self._patient(self._client.ActivateNode)(request).node_id)
+                return int(self._client.ActivateNode(request).node_id)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code != httpx.codes.PRECONDITION_FAILED:  # also if it is unknown
                     raise
@@ -185,49 +156,46 @@ class Node:
 
     def serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
         """Answer messages, one after the other, until this process is ended or the node is refused."""
-        try:
-            self._serve(perform, ready, records)
-        except httpx.HTTPStatusError as error:
-            raise UnavailableError(
-                f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
-                "its operator has not registered it, or has revoked it; or the clocks differ"
-            ) from None
-        finally:
-            self._client.close()
-
-    def _serve(self, perform: Perform, ready: Callable[[], None], records: AuditLog) -> None:
-        self._number = NodeNumber(node_id=self._activate())
         heart = HeartbeatSender(self._beat)
-        heart.start()
-        ready()
         try:
+            self._number = node_pb2.Node(node_id=self._activate())
+            heart.start()
+            ready()
             last = time.monotonic()
             while True:
                 if self._answer_next(perform, records):
                     last = time.monotonic()
                 else:
                     time.sleep(pause(time.monotonic() - last, *POLL))
+        except httpx.HTTPStatusError as error:
+            raise UnavailableError(
+                f"the SuperLink at {self.address} refuses this node (status {error.response.status_code}): "
+                "its operator has not registered it, or has revoked it; or the clocks differ"
+            ) from None
         finally:
-            heart.stop()
-            with suppress(httpx.HTTPError):
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
+            if heart.is_running:
+                heart.stop()
+                with suppress(httpx.HTTPError):
+                    self._once.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=self._number.node_id))
+            self._client.close()
+            self._once.close()
 
     def _beat(self) -> bool:
-        beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        beat = heartbeat_pb2.SendNodeHeartbeatRequest(
+            node=self._number, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
         try:
-            return bool(self._client.SendNodeHeartbeat(beat).success)
+            return bool(self._once.SendNodeHeartbeat(beat).success)
         except httpx.HTTPError:
             return False
 
     def _answer_next(self, perform: Perform, records: AuditLog) -> bool:
         try:
-            found = self._patient(self._client.PullMessages)(PullMessagesRequest(node=self._number))
+            found = self._client.PullMessages(fleet_pb2.PullMessagesRequest(node=self._number))
             if not found.messages_list:
                 return False
             run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
-            pull = self._patient(self._client.PullObject)
-            confirm = self._patient(self._client.ConfirmMessageReceived)
-            message = take(pull, confirm, tree, self._number, run)
+            message = take(self._client, tree, self._number, run)
             started = time.perf_counter()
             reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
@@ -240,36 +208,34 @@ class Node:
             time.sleep(POLL[0])
         return True
 
-    def _settings_of(self, run: int) -> str:
-        if run not in self._settings:
-            found = self._patient(self._client.GetRun)(GetRunRequest(node=self._number, run_id=run)).run
-            if len(self._settings) >= REMEMBERED:
-                self._settings.pop(next(iter(self._settings)))
-            self._settings[run] = str(user_config_from_proto(found.override_config).get("settings", ""))
-        return self._settings[run]
+    def _ask_settings(self, run: int) -> str:
+        found = self._client.GetRun(run_pb2.GetRunRequest(node=self._number, run_id=run)).run
+        return str(user_config_from_proto(found.override_config).get("settings", ""))
 
     def _send(self, run: int, reply: FlowerMessage, seconds: float) -> None:
         reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
-            push = PushMessagesRequest(
+        with inflatable_object.no_object_id_recompute():
+            push = fleet_pb2.PushMessagesRequest(
                 node=self._number,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[get_object_tree(reply)],
+                message_object_trees=[inflatable_object.get_object_tree(reply)],
                 clientapp_runtime_list=[seconds],
             )
-            taken = self._patient(self._client.PushMessages)(push)
-            push_one = make_push_object_fn_protobuf(
-                self._patient(self._client.PushObject), self._number, run, taken.session_id
+            taken, call = self._client.PushMessages(push), self._client.PushObject
+            push_one = inflatable_protobuf_utils.make_push_object_fn_protobuf(
+                call, self._number, run, taken.session_id
             )
-            push_objects(get_all_nested_objects(reply), push_one, object_ids_to_push={*taken.objects_to_push})
+            inflatable_utils.push_objects(
+                inflatable_object.get_all_nested_objects(reply),
+                push_one,
+                object_ids_to_push={*taken.objects_to_push},
+            )
 
 
-def serve_node(
-    address: str, certificate: Path, key: Path, site: Path, ready: Callable[[], None] = lambda: None
-) -> None:
+def serve_node(address: str, site: Path, ready: Callable[[], None]) -> None:
     """Let a site answer its SuperLink until this process is ended; say when it is connected."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each look
-    node = Node(address, certificate, key)
+    node = Node(address, site / "ca.crt", site / "node")
     worker = Worker(site)
     try:
         node.serve(worker.perform, ready, AuditLog(site))
@@ -279,9 +245,8 @@ def serve_node(
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    superlink, *files = sys.argv[1:]
-    ca, own_key, folder = map(Path, files)
+    superlink, folder = sys.argv[1:]
     try:
-        serve_node(superlink, ca, own_key, folder, lambda: log.info("connected to %s", superlink))
+        serve_node(superlink, Path(folder), lambda: log.info("connected to %s", superlink))
     except TacitError as problem:
         sys.exit(str(problem))

@@ -19,7 +19,7 @@ from tacit.core.errors import ConfigError, UnavailableError
 from tacit.deploy.certificates import HOST
 from tacit.deploy.connection import Access, Connection, probe
 from tacit.deploy.launch import check_flower
-from tacit.deploy.processes import QUIET, START, SUPERLINK, environment_of, listens, start, stop, wait_for
+from tacit.deploy.processes import QUIET, START, SUPERLINK, listens, start, stop, wait_for
 from tacit.deploy.provision import LINK, Operator
 from tacit.deploy.records import told_by_sites
 from tacit.engines.audit import AuditLog
@@ -53,14 +53,14 @@ def serve_coordinator(path: Path, tell: Tell, bind: str | None = None) -> None:
     """Run the SuperLink of a federation, with its nodes registered, until it is stopped."""
     check_flower()
     operator, path = Operator(path), path.absolute()
-    link, environment = operator.link, environment_of(path / "flower")
+    link = operator.link
     host = bind or bind_address(link.host)
     here = HOST if host == "0.0.0.0" else host
     if listens(link.port, here):
         raise UnavailableError(f"port {link.port} of {host} is taken: is the coordinator running already?")
     with (path / "superlink.log").open("ab") as log:
         control = Access.renew(path / "flower").port
-        process = start(SUPERLINK, [path, host, link.port], environment, path, log)
+        process = start(SUPERLINK, [path, host, link.port], path, log)
         with _running(path, [process]):
             ready = lambda: listens(link.port, here) and listens(control)  # noqa: E731
             wait_for(ready, {path / "superlink.log": process})
@@ -84,7 +84,7 @@ def serve_site(folder: Path, tell: Tell) -> None:
     )
     with _running(folder):
         ready = f"{site.name} answers the SuperLink at {connection.address}"
-        serve_node(connection.address, folder / "ca.crt", folder / "node", folder, lambda: tell(ready))
+        serve_node(connection.address, folder, lambda: tell(ready))
 
 
 def connection_of(folder: Path) -> Connection:

@@ -29,20 +29,14 @@ def environment_of(home: Path) -> dict[str, str]:
     return {**os.environ, **QUIET, **SINGLE, "FLWR_HOME": str(home)}
 
 
-def start(
-    module: str,
-    words: Iterable[object],
-    environment: Mapping[str, str],
-    folder: Path,
-    log: BinaryIO,
-) -> subprocess.Popen[bytes]:
-    """Start one of the programs, which ends with this process."""
+def start(module: str, words: Iterable[object], folder: Path, log: BinaryIO) -> subprocess.Popen[bytes]:
+    """Start one of the programs of the federation in a folder; it ends with this process."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        env=environment,
+        env=environment_of(folder / "flower"),
         cwd=folder,
         start_new_session=True,  # a group of its own, which is ended as a whole
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,

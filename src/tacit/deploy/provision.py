@@ -13,17 +13,7 @@ import msgspec
 from tacit.core.errors import ConfigError, nearest
 from tacit.core.exposure import COORDINATOR
 from tacit.core.secret import Secret
-from tacit.deploy.bundles import (
-    FORMAT,
-    KEYS,
-    Bundle,
-    Request,
-    read_bundle,
-    read_request,
-    read_roster,
-    read_small,
-    sign_roster,
-)
+from tacit.deploy import bundles
 from tacit.deploy.certificates import write_certificates, write_node_key, write_server
 from tacit.deploy.connection import Connection
 from tacit.deploy.records import user
@@ -55,7 +45,7 @@ class State(msgspec.Struct):
     address: str
     members: dict[str, Member]
     revision: int = 1
-    format: int = FORMAT
+    format: int = bundles.FORMAT
 
 
 class Operator:
@@ -100,19 +90,19 @@ class Operator:
         roster, revision = self.roster, self.state.revision
         AuditLog(self.path).add("roster", who=user(), revision=revision, sites=[*roster.clients])
         (self.path / COORDINATOR / "roster.toml").write_text(roster.to_toml(), encoding="utf-8")
-        signed = sign_roster(roster, revision, self.coordinator.secret)
+        signed = bundles.sign_roster(roster, revision, self.coordinator.secret)
         (self.path / "roster.json").write_bytes(signed)
         self.save_state()
         for path in (self.path / "bundles").glob("*.bundle"):  # who has not joined yet gets the newest
             write_private(
-                path, msgspec.json.encode(msgspec.structs.replace(read_bundle(path), roster=signed))
+                path, msgspec.json.encode(msgspec.structs.replace(bundles.read_bundle(path), roster=signed))
             )
 
     def write_bundle(self, name: str, keys: dict[str, bytes] | None = None) -> Path:
         """Write the bundle of a site; with its keys, if they were made here."""
         certificate, roster = ((self.path / file).read_bytes() for file in ("ca.crt", "roster.json"))
         identity, target = self.coordinator.identity, self.path / "bundles" / f"{name}.bundle"
-        bundle = Bundle(name, self.state.address, identity, certificate, roster, keys or {})
+        bundle = bundles.Bundle(name, self.state.address, identity, certificate, roster, keys or {})
         write_private(target, msgspec.json.encode(bundle))
         return target
 
@@ -129,7 +119,7 @@ def _make_member(path: Path, name: str) -> tuple[Member, dict[str, bytes]]:
     site = SiteFolder.create(path, SiteSettings(name, unlock="unlock"), Secret(unlock))
     write_private(path / "unlock", unlock)
     public = write_node_key(path / "node")
-    files = {each: (path / each).read_bytes() for each in KEYS}
+    files = {each: (path / each).read_bytes() for each in bundles.KEYS}
     return Member(site.identity, site.exchange, public.read_text(encoding="utf-8").strip()), files
 
 
@@ -156,7 +146,7 @@ def init(
         path.chmod(0o700)
         if own:
             for name, source in zip(("ca.crt", "server.pem", "server.key"), own, strict=True):
-                write_private(path / name, read_small(source, "a certificate or its key"))
+                write_private(path / name, bundles.read_small(source, "a certificate or its key"))
         else:
             write_certificates(path, host.strip("[]"))
         unlock = new_unlock().encode()
@@ -183,7 +173,7 @@ def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = 
     """Add sites, by name with keys made here, or by their own requests, which are of the names given."""
     operator, made, names = Operator(path), dict[str, dict[str, bytes]](), [*names]
     known, added = operator.state.members, dict[str, Member]()
-    for request in map(read_request, requests):
+    for request in map(bundles.read_request, requests):
         name = check_name(request.name)
         if name not in names and (names or name in SERVICES):  # a site could ask for a service's keys
             raise ConfigError(
@@ -202,8 +192,8 @@ def add_sites(path: Path, names: Iterable[str] = (), requests: Iterable[Path] = 
         known[name] = member
     operator.state.revision += bool(added)
     operator.save()
-    bundles = {name: str(operator.write_bundle(name, made.get(name))) for name in added}
-    found = {"folder": str(path), "address": operator.state.address, "sites": [*known], "bundles": bundles}
+    made_for = {name: str(operator.write_bundle(name, made.get(name))) for name in added}
+    found = {"folder": str(path), "address": operator.state.address, "sites": [*known], "bundles": made_for}
     return {**found, "roster": str(path / "roster.json"), "revision": operator.state.revision}
 
 
@@ -235,7 +225,9 @@ def request(folder: Path, name: str) -> Path:
         raise ConfigError(f"{folder} is there already: choose another folder")
     try:
         member, _ = _make_member(folder, check_name(name))
-        asked = Request(name, member.identity, member.exchange, member.node).sign(SiteFolder(folder).secret)
+        asked = bundles.Request(name, member.identity, member.exchange, member.node).sign(
+            SiteFolder(folder).secret
+        )
         path = folder.with_name(f"{folder.name}.request")
         path.write_bytes(msgspec.json.encode(asked))
     except OSError as error:
@@ -247,14 +239,14 @@ def join(
     bundle: Path, folder: Path | None, settings: SiteSettings, policy: Policy | None = None
 ) -> SiteFolder:
     """Make a site's folder of a bundle, or complete the one that the request came from; add its rows."""
-    found = read_bundle(bundle)
+    found = bundles.read_bundle(bundle)
     path = folder or Path(check_name(found.name))
     own = (path / "secret.key").is_file()
     if own and found.keys:
         raise ConfigError(f"{path} has keys, and {bundle} brings others: choose another folder with --folder")
-    if not own and found.keys.keys() != {*KEYS}:
+    if not own and found.keys.keys() != {*bundles.KEYS}:
         raise ConfigError(f"{bundle} has no keys, as the site made its own: name its folder with --folder")
-    roster, _ = read_roster(found.roster, found.coordinator)
+    roster, _ = bundles.read_roster(found.roster, found.coordinator)
     if (path / "roster.toml").is_file():
         raise ConfigError(f"{path} has joined already: take over a newer roster with `tacit site update`")
     try:
@@ -277,9 +269,9 @@ def update(folder: Path, roster: Path) -> tuple[Roster, int]:
     """Take over a newer roster that the pinned coordinator has signed; an older one is refused."""
     site = SiteFolder(folder)
     pinned = site.roster.coordinator
-    found, revision = read_roster(read_small(roster, "a signed roster"), pinned)
+    found, revision = bundles.read_roster(bundles.read_small(roster, "a signed roster"), pinned)
     kept = site.path / "roster.json"
-    known, before = read_roster(kept.read_bytes(), pinned) if kept.is_file() else (site.roster, 0)
+    known, before = bundles.read_roster(kept.read_bytes(), pinned) if kept.is_file() else (site.roster, 0)
     if revision < before:
         raise ConfigError(f"{roster} is revision {revision}, this site has {before}: get the newest")
     if revision == before and found != known:

@@ -16,9 +16,8 @@ def learnt(folder: SiteFolder, run: str = "latest") -> tuple[str, Model]:
     """Return the model that a site has adopted in a run, and the run's id."""
     found: dict[str, tuple[Manifest, Party]] = {}
     for digest in folder.store.runs():
-        with folder.store.step(digest, Party(folder.name, dict, folder.secret)) as party:
-            known = party
-        if "manifest" not in known.state or not any(name.startswith("shared/") for name in known.state):
+        known = folder.store.recalled(digest, Party(folder.name, dict, folder.secret))
+        if known is None or "manifest" not in known.state:
             continue
         manifest = Manifest.from_message(Message.decode(known.state["manifest"]))
         if any(name.startswith(_prefix(manifest)) for name in known.state):

@@ -1,10 +1,9 @@
 """The SuperLink as Tacit runs it: ``python -m tacit.deploy.superlink FOLDER HOST PORT``.
 
 Flower serves sites, operators and apps at one port, and asks operators for no credential. Here sites reach
-the Fleet API at HOST and PORT, over TLS and with registered node keys, and nothing else is there. What starts
-runs, registers nodes and speaks for a run is at a port of this machine alone, and asks for a token: both are
-in ``flower/control.json``. No executor runs beside it, so that nothing of an app is ever installed or
-imported: the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
+the Fleet API alone, over TLS and with registered node keys. All else is at a port of this machine, and asks
+for a token: both are in ``flower/control.json``. No executor runs beside it, so that no app is ever
+installed: the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
 """
 
 import asyncio
@@ -72,22 +71,23 @@ class FleetOnly:
             await send({"type": "websocket.close", "code": 1000})
 
 
-def configuration(folder: Path, host: str, port: int, token: str) -> SuperLinkLifespanConfig:
-    """Return Flower's configuration of a SuperLink whose certificates and database are in a folder."""
+async def serve(folder: Path, host: str, port: int) -> None:
+    """Serve sites and, at a port of its own, the operator, until a signal; all files are in a folder."""
+    access = Access.read(folder / "flower")
     files = [folder / name for name in ("ca.crt", "server.pem", "server.key")]
     authority, certificate, key = (file.read_bytes() for file in files)
     unused: dict[str, Any] = dict.fromkeys(
         ("health_server_address", "event_log_plugin", "fleet_event_log_plugin", "artifact_provider")
     )
-    return SuperLinkLifespanConfig(
+    config = SuperLinkLifespanConfig(
         **unused,
         control_address="",
         host=host,
         port=port,
         insecure=False,
         certificates=(authority, certificate, key),
-        superexec_auth_secret=token.encode(),
-        authn_plugin=TokenPlugin(token),
+        superexec_auth_secret=access.token.encode(),
+        authn_plugin=TokenPlugin(access.token),
         enable_event_log=False,
         enable_supernode_auth=True,
         fleet_api_type="grpc-rere",
@@ -100,12 +100,6 @@ def configuration(folder: Path, host: str, port: int, token: str) -> SuperLinkLi
         isolation="process",
         runtime_dependency_install=False,
     )
-
-
-async def serve(folder: Path, host: str, port: int) -> None:
-    """Serve sites and, at a port of its own, the operator, until a signal."""
-    access = Access.read(folder / "flower")
-    config = configuration(folder, host, port, access.token)
     app = create_app(config, SuperLinkLifespan)
     usual: dict[str, Any] = {"log_config": get_uvicorn_log_config(logging.INFO)}
     tls: dict[str, Any] = {"ssl_certfile": config.ssl_certfile, "ssl_keyfile": config.ssl_keyfile}

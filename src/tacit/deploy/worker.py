@@ -17,7 +17,7 @@ def perform(site: Path, settings: str, call: bytes, job: bytes, timeout: float |
     """Answer one ask of a run, whose settings are those that it says of itself."""
     try:
         with one_thread():
-            return answer(SiteFolder(site), {"settings": settings}, call, job, timeout)
+            return answer(SiteFolder(site), settings, call, job, timeout)
     except TacitError as error:
         return refusal(type(error).__name__, error.public)
 

@@ -57,7 +57,7 @@ class Links:
     def check_end(self) -> None:
         """Refuse a chain whose end is not what the head says; the links before are not looked at."""
         number, digest = self._read_head()
-        if number > (last := self.last()[0]):
+        if number > (last := self.last()[0] or 0):  # a damaged page may hold no number
             raise ValueError(f"{number - last} of {number} changes are missing that were confirmed")
         found = self._base.execute("SELECT digest FROM links WHERE number = ?", (number,)).fetchone()
         if number and (found is None or found[0] != digest):

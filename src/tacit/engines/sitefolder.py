@@ -16,16 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, ProtectionError, nearest
 from tacit.core.exposure import COORDINATOR
 from tacit.core.party import identity_of
 from tacit.core.random import derive
 from tacit.core.secret import Secret
-from tacit.crypto.channel import exchange_public, identity_public
+from tacit.crypto.channel import exchange_public, identity_public, seal, unseal
 from tacit.data.database import check_address
 from tacit.data.reading import Reading
 from tacit.engines.audit import AuditLog
@@ -34,7 +31,7 @@ from tacit.engines.policy import Policy
 from tacit.engines.store import PartyStore
 
 UNLOCK = "TACIT_UNLOCK"  # environment variable with the key that unlocks a site's secrets
-NONCE = 12
+PLACE = b"tacit site secret"  # to which a sealed secret is bound
 SHORTEST = 32  # characters of that key: it is not stretched, so it must be random
 
 
@@ -131,9 +128,7 @@ class SiteFolder:
         """Make a site's folder with a new secret; its roster is written once all identities are known."""
         path.mkdir(parents=True, mode=0o700)
         (path / "site.toml").write_text(cls.text_of(settings, policy), encoding="utf-8")
-        nonce = os.urandom(NONCE)
-        sealed = _cipher(key).encrypt(nonce, secrets.token_bytes(32), b"tacit site secret")
-        write_private(path / "secret.key", nonce + sealed)
+        write_private(path / "secret.key", seal(_sealing_key(key), secrets.token_bytes(32), PLACE))
         return cls(path)
 
     @staticmethod
@@ -181,12 +176,12 @@ class SiteFolder:
     @cached_property
     def secret(self) -> Secret:
         """The site's own secret."""
+        key = _sealing_key(self.unlock)
         try:
-            raw = (self.path / "secret.key").read_bytes()
-            return Secret(_cipher(self.unlock).decrypt(raw[:NONCE], raw[NONCE:], b"tacit site secret"))
+            return Secret(unseal(key, (self.path / "secret.key").read_bytes(), PLACE))
         except OSError as error:
             raise ConfigError(f"{self.path}/secret.key cannot be read: {error.strerror}") from None
-        except (InvalidTag, ValueError):
+        except ProtectionError:
             raise ProtectionError(
                 f"{self.path}/secret.key does not open with this site's key: it is another's, or was changed"
             ) from None
@@ -245,8 +240,8 @@ def _long_enough(raw: bytes, where: str) -> Secret:
     return Secret(raw.strip())
 
 
-def _cipher(unlock: Secret) -> ChaCha20Poly1305:
-    return ChaCha20Poly1305(derive(unlock.reveal(), ("site secret",)))
+def _sealing_key(unlock: Secret) -> Secret:
+    return Secret(derive(unlock.reveal(), ("site secret",)))
 
 
 def _toml(value: Any) -> str:

@@ -192,5 +192,5 @@ class Estimator(Predictor):
         return {"estimator": np.frombuffer(self.raw, np.uint8)}, {}
 
     @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors["estimator"].tobytes(), inputs)

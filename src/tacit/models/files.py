@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from tacit.core.errors import DataError, TacitError
+from tacit.data.inputs import Inputs
+from tacit.data.schema import Schema
 from tacit.models.estimator import Estimator
 from tacit.models.generator import Generator
 from tacit.models.neural import Neural
@@ -28,7 +30,10 @@ def load_model(path: Path | str, *known: Any) -> Predictor:
     if (kind := words.get("format", "")) not in FORMATS:
         raise DataError(f"{path.name}: model format {kind!r}, this Tacit reads {', '.join(FORMATS)}")
     try:
-        model = FORMATS[kind].restore(words, tensors, *known)
+        inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
+        inputs.check_shapes()
+        own = {name: tensor for name, tensor in tensors.items() if name not in Inputs.NAMES}
+        model = FORMATS[kind].restore(words, own, inputs, *known)
         row = [(*column.categories, 0.0)[0] for column in model.schema.columns]
         with suppress(TacitError):
             model.outputs(np.array([row], dtype=object))

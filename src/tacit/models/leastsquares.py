@@ -33,13 +33,6 @@ def merge(factors: Sequence[Matrix], rank: int | None = None) -> Matrix:
     return factor(np.concatenate([US.T for US in factors]))[:, :rank]
 
 
-def operator(US: Matrix, lam: float) -> Matrix:
-    """Return U (S² + λI)⁻¹ Uᵀ, to multiply the right-hand side by; with λ = 0 the pseudo-inverse."""
-    U, S, _ = np.linalg.svd(US, full_matrices=False)
-    kept = meaningful(S, US) if lam == 0 else np.ones(len(S), dtype=bool)
-    return np.asarray((U[:, kept] / (S[kept] ** 2 + lam)) @ U[:, kept].T)
-
-
 def solve(US: Matrix, m: Matrix, lam: float) -> Matrix:
     """Solve for w = U (S² + λI)⁻¹ Uᵀ m; with λ = 0 the solution of least norm."""
     U, S, _ = np.linalg.svd(US, full_matrices=False)

@@ -36,7 +36,6 @@ class Marginal(msgspec.Struct, frozen=True, array_like=True):
             return np.asarray(values[np.searchsorted(np.cumsum(shares)[:-1], uniform)])
         if self.family not in FAMILIES:
             raise ValueError("no such distribution")
-
         found = getattr(stats, self.family).ppf(np.clip(uniform, TAIL, 1 - TAIL), *self.parameters)
         return np.asarray(found, dtype=np.float64)
 
@@ -56,7 +55,6 @@ def describe(
     centre, spread = values.mean(), values.std()
     sample, unit = np.sort(rng.permutation(values)[:MOST]), 10.0 ** math.floor(math.log10(spread))
     fits: list[tuple[float, str, list[float]]] = []
-
     for family in families:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -78,7 +78,7 @@ class Neural(Predictor):
         return add_prefix(PREFIX, self.arrays), {"network": msgspec.json.encode(named).decode()}
 
     @classmethod
-    def _restore(
+    def restore(
         cls,
         words: Mapping[str, str],
         tensors: Mapping[str, Any],

@@ -87,7 +87,7 @@ class OneLayer(Predictor):
         return tensors, words
 
     @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         layer = None
         if "layer" in words:
             kind: LayerKind = "fourier" if words["layer"] == "fourier" else "tanh"
@@ -140,6 +140,6 @@ class Ensemble(Predictor):
         return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}
 
     @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         vote: Vote = "mean" if words["vote"] == "mean" else "majority"
         return cls(tensors["weights"], words["activation"], inputs, vote)

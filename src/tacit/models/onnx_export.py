@@ -21,11 +21,13 @@ from tacit.models.neural import TARGET_CENTRE, TARGET_SPREAD, Neural
 from tacit.models.onelayer import Ensemble, OneLayer
 from tacit.models.onnx_foreign import LABELS, OPSET, PROBABILITIES, convert_estimator, convert_module
 from tacit.models.predictor import Predictor
-from tacit.models.trees import BoostedTrees
+from tacit.models.trees import Arrays, BoostedTrees
 
 IR = 10  # as OPSET
-DOUBLE = 11  # ONNX's number of the type
+FLOAT, BOOLEAN, DOUBLE = 1, 9, 11  # ONNX's numbers of types
+TREES = "ai.onnx.ml"  # ONNX's domain of trees
 WORDS = {"logistic": "Sigmoid", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "fourier": "Cos"}
+WORDS |= {"softmax": "Softmax", "poisson": "Exp"}
 
 
 class Graph:
@@ -66,13 +68,8 @@ def to_onnx(model: Predictor) -> bytes:
     except ImportError:
         raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
-    if isinstance(model, BoostedTrees):
-        from tacit.models.xgboost_export import add_trees
-
-        add_trees(graph, model)
-    else:
-        outputs, classifies = _outputs(onnx, graph, model), model.schema.task == "classification"
-        graph.node("Identity", outputs, output="probabilities" if classifies else "targets")
+    outputs, classifies = _outputs(onnx, graph, model), model.schema.task == "classification"
+    graph.node("Identity", outputs, output="probabilities" if classifies else "targets")
     whole = _assembled(onnx, graph, model.schema)
     onnx.checker.check_model(whole)
     raw: bytes = whole.SerializeToString()
@@ -81,6 +78,8 @@ def to_onnx(model: Predictor) -> bytes:
 
 def _outputs(onnx: Any, graph: Graph, model: Predictor) -> str:
     """Add nodes from raw rows to probabilities or targets."""
+    if isinstance(model, BoostedTrees):
+        return _trees(graph, model)
     X, classifies = _prepared(graph, model), model.schema.task == "classification"
     if isinstance(model, Neural):
         network = model.network
@@ -231,8 +230,64 @@ def _estimator(onnx: Any, graph: Graph, model: Estimator, X: str) -> str:
 def _inserted(onnx: Any, graph: Graph, theirs: Any, X: str, found: str) -> str:
     """Add the nodes of a model that takes 32-bit numbers, and return one of its outputs as 64-bit ones."""
     theirs = onnx.compose.add_prefix(theirs, "network/")
-    graph.node("Cast", X, output=theirs.graph.input[0].name, to=onnx.TensorProto.FLOAT)
+    graph.node("Cast", X, output=theirs.graph.input[0].name, to=FLOAT)
     graph.nodes += theirs.graph.node
     graph.constants += theirs.graph.initializer
     graph.opsets |= {one.domain: one.version for one in theirs.opset_import if one.domain}
     return graph.node("Cast", f"network/{found}", to=DOUBLE)
+
+
+def _trees(graph: Graph, model: BoostedTrees) -> str:
+    arrays, graph.opsets[TREES] = model.with_base_as_trees(), 1
+    features, splits = _features(graph, model, arrays)
+    leaf, nodes = arrays["feature"] < 0, np.arange(len(arrays["feature"]))
+    sizes = np.diff(arrays["tree_start"])
+    trees = np.repeat(np.arange(len(sizes)), sizes)
+    parts: dict[str, Any] = {
+        "nodes_treeids": trees,
+        "nodes_nodeids": nodes,
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LT"),
+        "nodes_featureids": np.where(splits < 0, np.where(leaf, 0, arrays["feature"]), splits),
+        "nodes_values": np.where(splits < 0, arrays["threshold"], 0.5),
+        "nodes_truenodeids": arrays["left"],
+        "nodes_falsenodeids": arrays["right"],
+        "nodes_missing_value_tracks_true": arrays["default_left"],
+        "target_treeids": trees[leaf],
+        "target_nodeids": nodes[leaf],
+        "target_ids": arrays["tree_output"][trees[leaf]],
+        "target_weights": arrays["value"][leaf],
+    }
+    kind, outputs = "TreeEnsembleRegressor", len(model.arrays["base"])
+    margins = graph.node(kind, features, domain=TREES, n_targets=outputs, **parts)
+    total = graph.node("Cast", margins, to=DOUBLE)
+    if model.loss == "logistic":
+        total = graph.node("Concat", graph.node("Neg", total), total, axis=1)
+    return graph.node(WORDS.get(model.loss, "Identity"), total)
+
+
+def _features(graph: Graph, model: BoostedTrees, arrays: Arrays) -> tuple[str, NDArray[np.int64]]:
+    """Add nodes from raw rows to what trees split by, and return the feature of each split by categories.
+
+    ONNX has no trees that split by sets of them: such a feature says whether a row's category goes right.
+    """
+    known, columns = model.inputs.recoding, model.schema.columns
+    pieces, more = list[str](), list[str]()
+    splits = np.full(len(arrays["feature"]), -1)
+    for index, (column, place) in enumerate(zip(columns, model.schema.places, strict=True)):
+        if column.kind == "number":
+            pieces.append(column.name)
+            continue
+        own = known.features[place]
+        at = np.flatnonzero((arrays["feature"] == index) & (arrays["category_row"] >= 0))
+        encoded = one_hot(graph, column, known.unseen[index], known.gaps[index])
+        found = graph.node("MatMul", encoded, (own != ABSENT).astype(np.float64)[:, None])
+        pieces.append(found)
+        if len(at):
+            splits[at] = len(columns) + (splits >= 0).sum() + np.arange(len(at))
+            sets = arrays["categories"][arrays["category_row"][at]]
+            sets = sets[:, np.where(own == ABSENT, 0, own - place.start)]
+            right = graph.node("MatMul", encoded, sets.T.astype(np.float64))
+            more.append(
+                graph.node("Where", graph.node("Cast", found, to=BOOLEAN), right, np.array([[np.nan]]))
+            )
+    return graph.node("Cast", graph.node("Concat", *pieces, *more, axis=1), to=FLOAT), splits

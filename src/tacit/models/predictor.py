@@ -153,15 +153,7 @@ class Predictor(Shown):
         return place
 
     @classmethod
-    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], *known: Any) -> Self:
-        """Make a model of the content of a file of this kind; some kinds need to know more."""
-        inputs = Inputs(Schema.from_message({"schema": words["schema"].encode()}), tensors)
-        inputs.check_shapes()
-        own = {name: value for name, value in tensors.items() if name not in Inputs.NAMES}
-        return cls._restore(words, own, inputs, *known)
-
-    @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         """Make a model of what :meth:`_content` returned."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -18,6 +18,7 @@ from tacit.models.predictor import Predictor
 Matrix = NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 Importance = Literal["gain", "cover"]
+Arrays = dict[str, NDArray[Any]]
 
 LOSSES = {"logistic": "classification", "softmax": "classification"}
 LOSSES |= {"squared": "regression", "poisson": "regression"}
@@ -156,17 +157,30 @@ class BoostedTrees(Predictor):
         sides = {side: self._below(at[side], levels - 1) for side in ("left", "right")}
         return {"split": split, "missing": "left" if at["default_left"] else "right", **sides}
 
+    def with_base_as_trees(self) -> Arrays:
+        """Return the arrays with each base as a tree of a leaf, since XGBoost rounds it as a probability."""
+        outputs, known = np.arange(len(self.arrays["base"])), self.arrays
+        leaves = {**dict.fromkeys(NODES, 0 * outputs), "value": known["base"]}
+        leaves |= dict.fromkeys(("feature", "category_row"), 0 * outputs - 1)
+        found = {name: np.append(part, known[name]) for name, part in leaves.items()}
+        found |= {
+            name: np.append(outputs, known[name] + len(outputs)) for name in ("left", "right", "tree_start")
+        }
+        return {**known, **found, "tree_output": np.append(outputs, known["tree_output"])}
+
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
-        from tacit.models.xgboost_export import to_booster
-
-        return to_booster(self.to_bytes("xgboost"))
+        try:
+            import xgboost
+        except ImportError:
+            raise UnavailableError("xgboost is not installed: pip install 'tacit-fl[xgboost]'") from None
+        return xgboost.Booster(model_file=bytearray(self.to_bytes("xgboost")))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         return self.arrays, {"loss": self.loss}
 
     @classmethod
-    def _restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
+    def restore(cls, words: Mapping[str, str], tensors: Mapping[str, Any], inputs: Inputs) -> Self:
         return cls(tensors, words["loss"], inputs)
 
 

@@ -18,42 +18,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from tacit.core.claims import Line as ClaimedLine
-from tacit.core.claims import write_lines
-from tacit.core.errors import ConfigError, ProtectionError, TacitError, UnavailableError
+from tacit.core.claims import Line, write_lines
+from tacit.core.errors import ConfigError, ProtectionError, UnavailableError
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.snapshot import EnrolledParty
 from tacit.engines.links import TABLE, Links
-from tacit.standing.differencing import Line, Lines
+from tacit.standing.differencing import Contribution, Lines
 
 FORMAT = 5
 MARK = 0x7461_6369  # SQLite's application id of a book
 PATIENCE = 5.0  # seconds to wait for another process
 FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-
-
-class Contribution(NamedTuple):
-    """A line of the book; rows are None for all that the client holds."""
-
-    id: str
-    client: str
-    first: int | None
-    last: int | None
-    present: bool
-
-    @property
-    def rows(self) -> tuple[int, int] | None:
-        """Rows of the client that are in it."""
-        return None if self.first is None or self.last is None else (self.first, self.last)
-
-    @property
-    def line(self) -> Line:
-        """What of it an opening remembers."""
-        return Line(self.id, self.client, self.first, self.last)
 
 
 class Book:
@@ -149,7 +128,16 @@ class Book:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            raise self._failed(error) from None
+            if "locked" in str(error):
+                reason = f"another process works on {self.path.parent}: wait until it is done"
+                raise UnavailableError(reason) from None
+            if "not a database" in str(error):
+                reason = f"{self.path} is not the state of a standing federation: {error}"
+                raise ConfigError(reason) from None
+            raise UnavailableError(
+                f"{self.path} cannot be used: {error}. What was acknowledged is in it if the file is whole: "
+                "make room and see to the permissions, or put a copy back"
+            ) from None
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._translated():
@@ -157,16 +145,6 @@ class Book:
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         return next((row[0] for row in self._all(query, values)), None)
-
-    def _failed(self, error: Exception) -> TacitError:
-        if "locked" in str(error):
-            return UnavailableError(f"another process works on {self.path.parent}: wait until it is done")
-        if "not a database" in str(error):
-            return ConfigError(f"{self.path} is not the state of a standing federation: {error}")
-        return UnavailableError(
-            f"{self.path} cannot be used: {error}. What was acknowledged is in it if the file is whole: make "
-            "room and see to the permissions, or put a copy back"
-        )
 
     def _put(self, name: str, raw: bytes) -> None:
         if not self._base.in_transaction:
@@ -225,7 +203,7 @@ class Book:
         repeated = self.repeated()
         lines = ((line, 1 + repeated[line.id]) for line in self.contributions())
         return write_lines(
-            ClaimedLine(line.id, line.client, joined, joined - line.present) for line, joined in lines
+            Line(line.id, line.client, joined, joined - line.present) for line, joined in lines
         )
 
     def repeated(self) -> Counter[str]:
@@ -239,20 +217,14 @@ class Book:
         if counts := self.repeated() + other.repeated() + Counter(both):
             self.note("repeated", {"counts": msgspec.json.encode(counts)})
 
-    @property
-    def openings(self) -> int:
-        """How many totals were opened, or may have been."""
-        return len(self._under("opening"))
-
     def opened(self) -> list[Lines]:
-        """Return what was in each total that was opened, in order."""
+        """Return what was in each total that was opened, or may have been, in order."""
         return [_unpacked(raw) for raw in self._under("opening")]
 
     def total(self, changing: Iterable[Contribution] = ()) -> Lines:
-        """Return what is in the total now, or will be once these contributions have joined or left."""
-        lines = {line.id: line for line in self.contributions()}
-        lines |= {line.id: line._replace(present=not line.present) for line in changing}
-        return frozenset(line.line for line in lines.values() if line.present)
+        """Return what is in the total now, or will be once these contributions are as they say."""
+        lines = {line.id: line for line in (*self.contributions(), *changing)}
+        return frozenset(line for line in lines.values() if line.present)
 
     def mark_opening(self, lines: Lines | None = None) -> None:
         """Write down that a total is being opened; the present one, if none is given."""
@@ -279,11 +251,11 @@ class Book:
 
 
 def _packed(lines: Lines) -> bytes:
-    return zlib.compress(msgspec.json.encode(sorted(lines, key=lambda line: line.id)))
+    return zlib.compress(msgspec.json.encode([line[:4] for line in sorted(lines, key=lambda line: line.id)]))
 
 
 def _unpacked(raw: bytes) -> Lines:
-    return frozenset(msgspec.json.decode(zlib.decompress(raw), type=list[Line]))
+    return frozenset(msgspec.json.decode(zlib.decompress(raw), type=list[Contribution]))
 
 
 def _digest(value: Any) -> bytes:

@@ -1,8 +1,10 @@
 """How contributions join and leave the standing total: one by one, or a batch of clients at a time."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -15,22 +17,10 @@ from tacit.core.manifest import Components, Manifest
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.data.schema import vocabulary
-from tacit.standing.book import Book, Contribution
-from tacit.standing.differencing import all_rows
+from tacit.standing.book import Book
+from tacit.standing.differencing import Contribution, all_rows
 from tacit.standing.folder import Folder
 from tacit.standing.opening import check_lines, error_of_failures
-
-
-class Change(NamedTuple):
-    """A contribution that is to join (1) or to leave (-1)."""
-
-    line: Contribution
-    sign: float
-
-    @property
-    def done(self) -> Contribution:
-        """The line as it will be."""
-        return self.line._replace(present=self.sign > 0)
 
 
 def entering(
@@ -42,25 +32,23 @@ def entering(
     *,
     pieces: bool = False,
     more: bool = False,
-) -> tuple[Contribution, bool]:
-    """Return the line for a contribution (with ``more`` the next piece), and whether it is in already."""
+) -> Contribution:
+    """Return the line for a contribution (with ``more`` the next piece): present if it is in already."""
     if client not in clients:
         raise ConfigError(f"there is no client '{client}': {nearest(client, clients)}")
     if pieces:
         line = _piece(book, client, rows, name, more)
-        rows = line.rows
     else:
         if more:
             raise ConfigError("clients of one machine are told which rows they bring: give --rows")
         if name is not None:
             _check_name(name, clients, client)
-        first, last = rows or (None, None)
-        usual = all_rows(client).id if rows is None else f"{client}:{first}-{last}"
-        line = Contribution(name or usual, client, first, last, False)
+        line = Contribution(f"{client}:{rows[0]}-{rows[1]}", client, *rows) if rows else all_rows(client)
+        line = line._replace(id=name or line.id)
     known = book.contribution(line.id)
     if known is None:
-        return line, False
-    if (known.client, known.rows) != (client, rows):
+        return line._replace(present=False)
+    if (known.client, known.rows) != (client, line.rows):
         raise ReplayError(
             f"'{line.id}' is another contribution, of {known.client}: give this one a name of its own"
         )
@@ -69,7 +57,7 @@ def entering(
             f"'{line.id}' was withdrawn: a repeat does not bring it back. Give it another name if {client} "
             "wants to contribute these rows again"
         )
-    return line, True
+    return known
 
 
 def _piece(
@@ -82,7 +70,7 @@ def _piece(
         )
     known = [line.last or 0 for line in book.contributions() if line.client == client]
     piece = piece_of(name, client) if name else max(known, default=0) + 1 if more else 1
-    return Contribution(name or f"{client}:{piece}", client, piece - 1, piece, False)
+    return Contribution(name or f"{client}:{piece}", client, piece - 1, piece)
 
 
 def _check_name(name: str, clients: Sequence[str], client: str) -> None:
@@ -110,17 +98,17 @@ def leaving(book: Book, word: str) -> list[Contribution]:
 
 def begin_change(
     coordinator: Coordinator,
-    changes: Mapping[str, Change],
+    changes: Mapping[str, Contribution],
     book: Book,
     before_opening: Callable[[Sequence[str]], None] | None = None,
 ) -> PendingSum:
-    """Return a sum of these clients' changes."""
+    """Return a sum of these clients' changes, each of a contribution as it will be."""
     method = coordinator.components.method
     assert method.standing is not None  # or the federation could not have been started
     own, present = coordinator.manifest.stands, book.present()  # sites of their own choose their rows
     jobs: dict[str, Any] = {}
-    for name, (line, sign) in changes.items():
-        about = {"id": line.id, "rows": None if own else line.rows, "sign": sign}
+    for name, line in changes.items():
+        about = {"id": line.id, "rows": None if own else line.rows, "sign": 1.0 if line.present else -1.0}
         jobs[name] = {**about, "accepted": present.get(name, [])}
     pending = coordinator.begin_sum(
         getattr(method, method.standing[0]),
@@ -132,12 +120,9 @@ def begin_change(
     return pending.with_fields(pending.layout.growing(), {})
 
 
-# -- one by one ------------------------------------------------------------------------------------
-
-
 def join_each(
-    folder: Folder, coordinator: Coordinator, changes: Sequence[Change], capacity: int
-) -> Iterator[Change]:
+    folder: Folder, coordinator: Coordinator, changes: Sequence[Contribution], capacity: int
+) -> Iterator[Contribution]:
     """Let contributions join or leave one by one; each is a transaction, and given once it is committed."""
     book, protection = folder.book, coordinator.protection
     total = dict(book.fact("total"))
@@ -148,7 +133,7 @@ def join_each(
             "larger capacity"
         )
     failures = _admit(folder, coordinator, changes)
-    for wave in _waves([change for change in changes if change.line.client not in failures]):
+    for wave in _waves([change for change in changes if change.client not in failures]):
         pending = begin_change(coordinator, wave, book)
         for party, protected in protection.accepted(pending, capacity):
             try:
@@ -157,7 +142,7 @@ def join_each(
                 pending.refuse(party, str(error))
                 continue
             with book.writing():
-                book.enter(wave[party].done)
+                book.enter(wave[party])
                 book.note("total", {**grown, "$count": count + 1})
             total, count = grown, count + 1
             yield wave[party]
@@ -168,19 +153,17 @@ def join_each(
         raise error_of_failures(failures)
 
 
-def _waves(changes: Sequence[Change]) -> Iterator[dict[str, Change]]:
-    left = list(changes)
-    while left:
-        wave: dict[str, Change] = {}
-        for change in left:
-            wave.setdefault(change.line.client, change)
-        yield wave
-        left = [change for change in left if wave[change.line.client] is not change]
+def _waves(changes: Sequence[Contribution]) -> Iterator[dict[str, Contribution]]:
+    by_client: dict[str, list[Contribution]] = defaultdict(list)
+    for change in changes:
+        by_client[change.client].append(change)
+    for wave in zip_longest(*by_client.values()):
+        yield {change.client: change for change in wave if change}
 
 
-def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) -> dict[str, str]:
+def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Contribution]) -> dict[str, str]:
     known = set(coordinator.parties)
-    new = list(dict.fromkeys(c.line.client for c in changes if c.line.client not in known))
+    new = list(dict.fromkeys(c.client for c in changes if c.client not in known))
     if not new:
         return {}
     before = dict(coordinator.failures)
@@ -195,34 +178,35 @@ def _admit(folder: Folder, coordinator: Coordinator, changes: Sequence[Change]) 
     return lost
 
 
-# -- a batch at a time -----------------------------------------------------------------------------
-
-
 def join_batch(
-    folder: Folder, manifest: Manifest, components: Components, changes: Sequence[Change], events: Events
-) -> Iterator[Change]:
+    folder: Folder,
+    manifest: Manifest,
+    components: Components,
+    changes: Sequence[Contribution],
+    events: Events,
+) -> Iterator[Contribution]:
     """Sum a batch under keys of its own, add the opened sum to the total, and give what is committed."""
-    book, wave = folder.book, {change.line.client: change for change in changes}
+    book, wave = folder.book, {change.client: change for change in changes}
     if len(wave) < len(changes):
         raise ConfigError(
             f"{components.protection.name} sums a batch with one change for each client: do the others in "
             "the next"
         )
     base, before = folder.snapshot(components), book.fact("total").get("$count", 0)
-    number = book.openings + before + 1  # of no other batch, though two may open the same total
+    number = len(book.opened()) + before + 1  # of no other batch, though two may open the same total
     coordinator = folder.coordinator(
         replace(manifest, run=f"{manifest.run}.{number}"), components, tuple(wave), events, batch=True
     )
     least = components.protection.min_contributions(manifest.min_clients)
 
     def announce(contributors: Sequence[str]) -> None:
-        lines = book.total(wave[name].line for name in contributors)
+        lines = book.total(wave[name] for name in contributors)
         check_lines(book, least, lines)
         with book.writing():
             book.announce(lines)
 
     book.count_announced()
-    check_lines(book, least, book.total(change.line for change in changes))
+    check_lines(book, least, book.total(changes))
     coordinator.enrol()
     if coordinator.schema != base.schema:
         raise SchemaError("these clients have other columns or targets than the federation agreed on")
@@ -247,11 +231,11 @@ def join_batch(
         raise error_of_failures({name: reasons.get(name, "StepError: it did not answer") for name in lost})
 
 
-def _add_to_total(book: Book, done: Sequence[Change], vector: Vector) -> None:
+def _add_to_total(book: Book, done: Sequence[Contribution], vector: Vector) -> None:
     before = book.fact("total")
     with book.writing():
         for change in done:
-            book.enter(change.done)
+            book.enter(change)
         count = before.get("$count", 0) + len(done)
         book.note("total", {"vector": before.get("vector", 0.0) + vector, "$count": count})
         book.mark_opening()

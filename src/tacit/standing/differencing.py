@@ -20,26 +20,32 @@ from typing import NamedTuple
 from tacit.core.row_space import Piece, left_alone
 
 
-class Line(NamedTuple):
-    """A contribution in a total: its name, and rows of a client; without an end, all of them."""
+class Contribution(NamedTuple):
+    """Rows of a client, None for all that it holds, under a name; and whether they are in the total."""
 
     id: str
     client: str
     first: int | None
     last: int | None
+    present: bool = True
+
+    @property
+    def rows(self) -> tuple[int, int] | None:
+        """Rows of the client that are in it."""
+        return None if self.first is None or self.last is None else (self.first, self.last)
 
 
-Lines = frozenset[Line]
+Lines = frozenset[Contribution]  # in a total
 
 
-def all_rows(client: str) -> Line:
+def all_rows(client: str) -> Contribution:
     """Return the contribution of all rows that a client holds."""
-    return Line(f"{client}:all", client, None, None)
+    return Contribution(f"{client}:all", client, None, None)
 
 
-def first_piece(client: str) -> Line:
+def first_piece(client: str) -> Contribution:
     """Return the contribution of the rows with which a site enrolled; the next piece are rows 1 to 2."""
-    return Line(f"{client}:1", client, 0, 1)
+    return Contribution(f"{client}:1", client, 0, 1)
 
 
 def count_differing(one: Lines, other: Lines) -> int:
@@ -71,8 +77,8 @@ def find_exposed(opened: Sequence[Lines], now: Lines, least: int) -> list[str]:
 
 def _pieces(totals: Sequence[Lines]) -> list[set[Piece]]:
     ends: dict[str, set[int]] = defaultdict(set)
-    for _, client, first, last in set().union(*totals):
-        ends[client].update((0,) if first is None or last is None else (first, last))
+    for line in set[Contribution]().union(*totals):
+        ends[line.client].update(line.rows or (0,))
     cuts = {client: sorted(found) for client, found in ends.items()}
     # What lies behind the last named row may be nothing; where no row is named, it is all there is.
     return [set(_cut(total, cuts)) for total in totals]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.core.client import Assemble
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.core.events import Events
@@ -22,7 +21,6 @@ from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot, restore, take, take_parties
 from tacit.core.standing_client import LEDGER
 from tacit.engines.embedded import EmbeddedEngine
-from tacit.engines.holdings import Holdings
 from tacit.engines.sitefolder import write_private
 from tacit.engines.sites import Sites
 from tacit.engines.store import PartyStore
@@ -42,12 +40,11 @@ class Folder:
             if new:
                 path.mkdir(parents=True, exist_ok=True)
             self.book = Book(path / "coordinator.db", new=new)
-            key = path / "unlock.key"
-            if new and federation.unlock is None and not key.exists():
+            key, unlock = path / "unlock.key", federation.unlock
+            if new and unlock is None and not key.exists():
                 draft = key.with_suffix(".new")
                 write_private(draft, os.urandom(KEY_BYTES))
                 draft.rename(key)  # it is there whole, or not at all
-            unlock = federation.unlock
             unlock = Secret(key.read_bytes()) if unlock is None else unlock
             self.store = PartyStore(path / "parties.db", unlock)
         except BaseException as error:
@@ -64,15 +61,7 @@ class Folder:
         keys = self.federation.keys
         if (away := self.federation.lasting_engine(names)) is not None:
             return Coordinator(Link(away, manifest, components, events, **keys))
-        sites = DurableSites(
-            self.holdings,
-            lambda _: components,  # the one manifest that these parties enrol under
-            self.store,
-            self.run(manifest),
-            names,
-            seed=manifest.seed,
-            batch=batch,
-        )
+        sites = DurableSites(self, manifest, components, names, batch=batch)
         engine = EmbeddedEngine(self.holdings, services=components.protection.services, sites=sites)
         return Coordinator(Link(engine, manifest, components, events, **keys))
 
@@ -124,10 +113,6 @@ class Folder:
             raw = keeper.vault["keys"].reveal()
         return {name: Secret(raw[i * KEY_BYTES : (i + 1) * KEY_BYTES]) for i, name in enumerate(names)}
 
-    def close(self) -> None:
-        """Close the book, so that other processes can work on the folder."""
-        self.book.close()
-
 
 def party_without_rows(name: str) -> Party:
     """Return a party without rows, for what it remembers to be read or written."""
@@ -135,25 +120,23 @@ def party_without_rows(name: str) -> Party:
 
 
 class DurableSites(Sites):
-    """Parties of this machine, whose states and vaults are in a party store under the name ``run``.
+    """Parties of this machine, whose states and vaults are in a folder's party store.
 
     What a party does in a step is committed before its reply goes out. If ``batch``, its keys are for one
     batch of clients only: the run of that batch is in memory, and only what outlives it is kept.
     """
 
     def __init__(
-        self,
-        holdings: Holdings,
-        assemble: Assemble,
-        store: PartyStore,
-        run: str,
-        names: Sequence[str],
-        *,
-        seed: int,
-        batch: bool,
+        self, folder: Folder, manifest: Manifest, components: Components, names: Sequence[str], *, batch: bool
     ) -> None:
-        super().__init__(holdings, assemble, seed=seed, limit=DEFAULT_LIMIT, roster=names)
-        self._store, self._run, self._batch = store, run, batch
+        super().__init__(
+            folder.holdings,
+            lambda _: components,  # all enrol under one manifest
+            seed=manifest.seed,
+            limit=DEFAULT_LIMIT,
+            roster=names,
+        )
+        self._store, self._run, self._batch = folder.store, folder.run(manifest), batch
 
     def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
         """Let a party perform an ask, and keep what it remembers then."""

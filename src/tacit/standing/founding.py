@@ -68,9 +68,10 @@ def begin_federation(
     folder = Folder(path, federation, new=True)
     try:
         with one_thread():
-            return folder, _found_federation(folder, manifest, components, first, room, settings, events)
+            about = {"capacity": room, "settings": msgspec.json.encode(settings)}
+            return folder, _found_federation(folder, manifest, components, first, about, events)
     except BaseException:
-        folder.close()
+        folder.book.close()
         raise
 
 
@@ -79,8 +80,7 @@ def _found_federation(
     manifest: Manifest,
     components: Components,
     names: Sequence[str],
-    capacity: int,
-    settings: Mapping[str, Any],
+    about: Any,
     events: Events,
 ) -> Manifest:
     incremental, federation = components.protection.incremental, folder.federation
@@ -119,8 +119,7 @@ def _found_federation(
         # Keys are made anew for each batch; what stays is the schema, as the vocabulary of all batches.
         coordinator.parties = ()
         manifest = replace(manifest, declared=vocabulary(coordinator.schema))
-    about: dict[str, Any] = {"manifest": manifest.to_message().encode(), "capacity": capacity}
-    about |= {"settings": msgspec.json.encode(settings), "founders": len(settled)}
+    about |= {"manifest": manifest.to_message().encode(), "founders": len(settled)}
     with folder.book.writing():
         folder.save(coordinator)
         folder.book.note("federation", {**about, "token": secrets.token_hex(8), "release": tacit.__version__})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import ConfigError, FederationError, ReplayError, UnavailableError
 from tacit.core.standing_client import LEDGER
+from tacit.engines.sitefolder import write_private
 from tacit.protections.keys.proved_totals import STANDING_TAGS
 from tacit.standing.book import Book
 from tacit.standing.folder import Folder, party_without_rows
@@ -30,10 +31,8 @@ def branch(standing: Standing, path: Path | str) -> None:
     source.book.count_announced()
     try:
         target.mkdir(parents=True, exist_ok=True)
-        book = Book(target / "coordinator.db", new=True)
-        try:
-            (target / "unlock.key").touch(0o600)
-            (target / "unlock.key").write_bytes((source.path / "unlock.key").read_bytes())
+        with closing(Book(target / "coordinator.db", new=True)) as book:
+            write_private(target / "unlock.key", (source.path / "unlock.key").read_bytes())
             (target / "parties.db").touch(0o600)
             with (
                 closing(sqlite3.connect(source.path / "parties.db")) as old,
@@ -48,8 +47,6 @@ def branch(standing: Standing, path: Path | str) -> None:
                 for opening in source.book.opened():
                     book.mark_opening(opening)
                 book.note("federation", source.book.fact("federation") | {"token": secrets.token_hex(8)})
-        finally:
-            book.close()
     except (OSError, sqlite3.Error) as error:
         raise UnavailableError(f"{target} cannot be used: {error}") from None
 
@@ -58,7 +55,7 @@ def merge(standing: Standing, path: Path | str) -> int:
     """Take over all that another coordinator of the same federation holds; return how many contributions."""
     _check_other(standing, Path(path))
     ours, theirs = standing.folder, Folder(Path(path), standing.folder.federation)
-    try:
+    with closing(theirs.book):
         theirs.book.check_started()
         token = theirs.book.fact("federation")["token"]
         if token in _merged(ours.book):
@@ -91,10 +88,7 @@ def merge(standing: Standing, path: Path | str) -> int:
             ours.book.note_parties(known.values())
             sessions = [book.fact("session").get("count", 1) for book in (ours.book, theirs.book)]
             ours.book.note("session", {"count": max(sessions)})
-        standing.forget_coordinator()
         return sum(line.present for line in lines)
-    finally:
-        theirs.close()
 
 
 def _check_other(standing: Standing, theirs: Path) -> None:

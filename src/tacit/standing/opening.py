@@ -1,6 +1,7 @@
 """How the standing total opens: where the protection lets it, and never so that a few clients show."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,14 +59,6 @@ def check_opening(book: Book, least: int) -> int:
             f"{clients} clients contribute, no total over fewer than {least} is opened: wait for more"
         )
     return check_lines(book, least, book.total())
-
-
-def _can_open(book: Book, least: int) -> bool:
-    try:
-        check_opening(book, least)
-    except (FederationError, OpeningError):
-        return False
-    return True
 
 
 class Adopted(NamedTuple):
@@ -156,14 +149,11 @@ def _adopted(coordinator: Coordinator, names: Sequence[str], entry: Mapping[str,
 
 def read(path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read status and kept settings of a state, without its parties."""
-    book = Book(Path(path) / "coordinator.db")
-    try:
+    with closing(Book(Path(path) / "coordinator.db")) as book:
         book.check_started()
         about = book.fact("federation")
         manifest = Manifest.from_message(Message.decode(about["manifest"]))
         return status(book, manifest, assemble(manifest)), msgspec.json.decode(about["settings"])
-    finally:
-        book.close()
 
 
 def status(book: Book, manifest: Manifest, components: Components) -> dict[str, Any]:
@@ -172,6 +162,10 @@ def status(book: Book, manifest: Manifest, components: Components) -> dict[str, 
     incremental = components.protection.incremental
     present, clients = sum(line.present for line in lines), clients_in(book)
     least, opened = components.protection.min_contributions(manifest.min_clients), book.opened()
+    can_open = False
+    with suppress(FederationError, OpeningError):
+        check_opening(book, least)
+        can_open = True
     return {
         "run": manifest.run,
         "method": manifest.components["method"]["name"],
@@ -184,10 +178,10 @@ def status(book: Book, manifest: Manifest, components: Components) -> dict[str, 
         "withdrawn": len(lines) - present,
         "changes": book.fact("total").get("$count", 0),
         "capacity": about["capacity"] if incremental else None,
-        "openings": book.openings,
+        "openings": len(opened),
         "changed_since_opening": count_differing(opened[-1] if opened else frozenset(), book.total()),
         "min_clients": least,
-        "can_open": _can_open(book, least),
+        "can_open": can_open,
         "interrupted_batch": book.interrupted,
         "closed": book.fact("closed").get("reason"),
     }

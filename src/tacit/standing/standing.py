@@ -18,7 +18,8 @@ from tacit.methods import METHODS
 from tacit.methods.base import Method, Model
 from tacit.protections import PROTECTIONS
 from tacit.standing import merging
-from tacit.standing.changes import Change, entering, join_batch, join_each, leaving
+from tacit.standing.changes import entering, join_batch, join_each, leaving
+from tacit.standing.differencing import Contribution
 from tacit.standing.folder import Folder
 from tacit.standing.founding import begin_federation
 from tacit.standing.opening import Adopted, check_opening, solution, status
@@ -42,8 +43,6 @@ class Standing:
         self.folder, self.manifest, self.components = folder, manifest, components
         self._events = events or Events()
         self._restored: Coordinator | None = None
-
-    # -- begin and end -----------------------------------------------------------------------------
 
     @classmethod
     def start(
@@ -110,12 +109,12 @@ class Standing:
             federation.record(events, manifest.run)
             return cls(folder, manifest, components, events)
         except BaseException:
-            folder.close()
+            folder.book.close()
             raise
 
     def close(self) -> None:
         """Let other processes work on the state; everything is written already."""
-        self.folder.close()
+        self.folder.book.close()
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +128,6 @@ class Standing:
             return
         with self.folder.book.writing():
             self.folder.book.note("closed", {"reason": reason})
-
-    # -- changes -----------------------------------------------------------------------------------
 
     def add(
         self,
@@ -177,28 +174,25 @@ class Standing:
             raise ConfigError(f"'{name}' would name contributions of {len(coming)} clients: add one by one")
         for client in coming:
             names, pieces = self.folder.holdings.names, self.manifest.stands
-            line, known = entering(book, names, client, rows, name, pieces=pieces, more=more)
-            if known:
+            line = entering(book, names, client, rows, name, pieces=pieces, more=more)
+            if line.present:
                 receipts.append(Receipt(line.id, client, False))
             else:
-                changes.append(Change(line, 1.0))
-        gone = {line.id: line for word in leave for line in leaving(book, word)}
+                changes.append(line._replace(present=True))
+        gone = {line.id: line._replace(present=False) for word in leave for line in leaving(book, word)}
         if both := [receipt.id for receipt in receipts if receipt.id in gone]:
             raise ConfigError(f"'{both[0]}' is to be added and to be withdrawn: say one of both")
-        changes += [Change(line, -1.0) for line in gone.values()]
+        changes += gone.values()
         if changes:
-            done = self._changed(changes)
-            receipts += [Receipt(one.line.id, one.line.client, True, one.sign < 0) for one in done]
+            receipts += [Receipt(one.id, one.client, True, not one.present) for one in self._changed(changes)]
         return receipts
 
-    def _changed(self, changes: list[Change]) -> Iterable[Change]:
+    def _changed(self, changes: list[Contribution]) -> Iterable[Contribution]:
         with one_thread():
             if not self.components.protection.incremental:
                 return list(join_batch(self.folder, self.manifest, self.components, changes, self._events))
             capacity = self.folder.book.fact("federation")["capacity"]
             return list(join_each(self.folder, self.coordinator(), changes, capacity))
-
-    # -- weights -----------------------------------------------------------------------------------
 
     def weights(self) -> Model:
         """Open the total, and make the model of what is in it; refuse if too few are in it, came or went."""
@@ -232,19 +226,15 @@ class Standing:
             self._restored = self.folder.restored(self.manifest, self.components, self._events)
         return self._restored
 
-    def forget_coordinator(self) -> None:
-        """Have the coordinator restored from the book when it is needed next."""
-        self._restored = None
-
     def branch(self, path: Path | str) -> None:
         """Make the state of a group's coordinator: the same federation, nothing contributed yet."""
         merging.branch(self, path)
 
     def merge(self, path: Path | str) -> int:
         """Take over all that another coordinator of this federation holds; return how many contributions."""
-        return merging.merge(self, path)
-
-    # -- what is known -------------------------------------------------------------------------------
+        count = merging.merge(self, path)
+        self._restored = None
+        return count
 
     def status(self) -> dict[str, Any]:
         """Return where the federation stands, as plain values."""

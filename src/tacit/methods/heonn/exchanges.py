@@ -135,7 +135,9 @@ class Paper(Exchange):
 
     def operator(self, clear: Mapping[str, Any]) -> Matrix:
         """Return U (S² + λI)⁻¹ Uᵀ of the merged factors: one matrix, or one for each output."""
-        each = np.stack([leastsquares.operator(US, self.lam) for US in np.asarray(clear["factor"])])
+        each = np.stack(
+            [leastsquares.solve(US, np.eye(len(US)), self.lam) for US in np.asarray(clear["factor"])]
+        )
         return each[0] if len(each) == 1 else each
 
     def remarks(self, clear: Mapping[str, Any]) -> list[str]:
