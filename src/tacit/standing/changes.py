@@ -129,7 +129,7 @@ def begin_change(
         jobs=jobs,
         before_opening=before_opening,
     )
-    return pending.with_fields(pending.layout.growing(), {})
+    return replace(pending, layout=pending.layout.growing())
 
 
 # -- one by one ------------------------------------------------------------------------------------

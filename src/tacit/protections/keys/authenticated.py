@@ -44,7 +44,8 @@ class AuthenticatedCoordinator(CoordinatorHalf):
         """Check a party's signed exchange key, and open a channel to it."""
         run, signed = self.link.manifest.digest, _signed(fields, party)
         peer = checked_key(signed, self.link.pinned(party), "exchange", party, run)
-        self.link.open_channel(party, pair_key(self.link.vault["exchange"], peer, "channel", run))
+        channel = pair_key(self.link.vault["exchange"], peer, "channel", run)
+        self.link.transport.channels[party] = channel
         self.directory[party] = signed
 
 

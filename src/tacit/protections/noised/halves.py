@@ -1,7 +1,7 @@
 """What noise does on both sides: a coordinator keeps the budget, clients clip; either adds noise."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any, TypeVar
 
@@ -129,7 +129,7 @@ class NoisedCoordinator(CoordinatorHalf):
         grid = settings.choose_grid(pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
         budget.charge(pending.layout.parts)
-        total = self.inner.gather(pending.with_fields(grid.layout, told))
+        total = self.inner.gather(replace(pending, layout=grid.layout, told=told))
         budgeted = settings.epsilon, settings.delta, budget.left, settings.unit
         self.link.events.emit(BudgetSpent(pending.number, budget.epsilon, *budgeted))
         return {**total, **told}
