@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.core.marks import revealed_by
+from tacit.core.marks import marks_of
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.core.values import thawed
@@ -134,8 +134,13 @@ def _check_plain(values: Mapping[str, Any]) -> None:
 
 def reveals_of(components: Components) -> tuple[str, ...]:
     """Return the contributions whose totals may be handed to the coordinator, as their parts mark them."""
-    parts = {"method": components.method, "preparation": components.preparation}
-    return tuple(f"{kind}.{name}" for kind, part in parts.items() for name in revealed_by(part))
+    owners: dict[str, Any] = {kind: type(getattr(components, kind)) for kind in ("method", "preparation")}
+    marks = {
+        f"{kind}.{name}": mark
+        for kind in owners
+        for name, mark in marks_of(owners[kind], "contribution").items()
+    }
+    return tuple(name for name, mark in marks.items() if mark.revealed)
 
 
 def check_reveals(manifest: Manifest, components: Components) -> None:

@@ -10,7 +10,6 @@ for some groups as P, cut to them, has eigenvalues of 1.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -67,21 +66,21 @@ def _sets(owners: Sequence[frozenset[str]], sizes: Matrix, most: int) -> Iterato
     for size in range(1, most + 1):
         if size > 2 and comb(len(heavy), size) > MOST_SETS:
             return
-        yield from _heavy_sets(heavy, weight, size)
+        yield from _heavy_sets(heavy, weight, size, WHOLE)
 
 
-def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) -> Iterator[frozenset[str]]:
-    """Yield sets of this size whose groups could have an eigenvalue of 1; clients come by falling weight."""
-    if size > 2:
-        yield from (frozenset(clients) for clients in combinations(heavy, size))
-        return
+def _heavy_sets(
+    heavy: Sequence[str], weight: Mapping[str, float], size: int, least: float
+) -> Iterator[frozenset[str]]:
+    """Yield sets of this size that together weigh ``least`` or more; clients come by falling weight."""
     for place, client in enumerate(heavy):
-        if size * weight[client] < WHOLE:
+        if size * weight[client] < least:
             return
-        for other in heavy[place + 1 :] if size == 2 else (client,):
-            if size == 2 and weight[client] + weight[other] < WHOLE:
-                break
-            yield frozenset((client, other))
+        if size == 1:
+            yield frozenset((client,))
+            continue
+        for others in _heavy_sets(heavy[place + 1 :], weight, size - 1, least - weight[client]):
+            yield others | {client}
 
 
 def _groups(totals: Sequence[AbstractSet[Piece]]) -> Iterator[tuple[tuple[bool, ...], set[str]]]:
