@@ -74,19 +74,9 @@ def attempts(party: Party) -> dict[int, Party]:
     return {number: known for number, known in found.items() if known is not None}
 
 
-def enrolled_digest(party: Party) -> str | None:
-    """Return the digest of the manifest this party enrolled under."""
-    return manifest_of(party).digest if "manifest" in party.state else None
-
-
-def agreed_minimum(party: Party) -> int:
-    """Return the fewest contributions over which this party agreed to open a total."""
-    return manifest_of(party).min_clients
-
-
 def check_opening(party: Party, protection: Protection, contributions: int) -> int:
     """Refuse a total that, by its own account, is over fewer contributions than agreed; return the fewest."""
-    if contributions < (least := protection.min_contributions(agreed_minimum(party))):
+    if contributions < (least := protection.min_contributions(manifest_of(party).min_clients)):
         raise OpeningError(
             f"total over {contributions} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"

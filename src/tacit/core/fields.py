@@ -32,20 +32,17 @@ def _array(types: str, dimensions: int) -> Callable[[Any], bool]:
     )
 
 
-def _is_tuple_of(value: Any, kind: type) -> bool:
+def _is_tuple(value: Any, kind: type) -> bool:
     return type(value) is tuple and all(type(item) is kind for item in value)
 
 
 INTEGER: Kind = "a whole number", lambda value: type(value) is int
 CLIENTS: Kind = "a number of clients", lambda value: type(value) is int and 0 <= value <= MOST_CLIENTS
 SIGN: Kind = "1 (brought) or -1 (withdrawn)", lambda value: type(value) in (int, float) and value in (1, -1)
-PLACES: Kind = (
-    "two whole numbers, the first row and the one after the last",
-    lambda value: value is None or (_is_tuple_of(value, int) and len(value) == 2),
-)
+PLACES: Kind = "two whole numbers", lambda value: value is None or (_is_tuple(value, int) and len(value) == 2)
 FLAG: Kind = "yes or no", lambda value: type(value) is bool
 TEXT: Kind = "a text", lambda value: isinstance(value, str)
-TEXTS: Kind = "a list of texts", lambda value: _is_tuple_of(value, str)
+TEXTS: Kind = "a list of texts", lambda value: _is_tuple(value, str)
 BYTES: Kind = "bytes", lambda value: isinstance(value, bytes)
 NAMES: Kind = "names as bytes", _is_names
 BLOB: Kind = "a blob", lambda value: isinstance(value, Blob)

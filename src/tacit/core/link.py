@@ -54,11 +54,6 @@ class Link:
         return self.briefing.schema
 
     @property
-    def invited(self) -> tuple[str, ...]:
-        """Clients that were or will be invited, whether they take part or not."""
-        return tuple(self.transport.engine.parties())
-
-    @property
     def min_contributions(self) -> int:
         """Fewest contributions over which a total opens."""
         return self.components.protection.min_contributions(self.manifest.min_clients)

@@ -101,7 +101,10 @@ class Manifest:
             values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
         except (ValueError, TypeError) as error:
             raise MessageError(f"what the manifest declares cannot be read: {error}") from None
-        _check_plain(values)
+        for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
+            if (found := type(values[name])) is not kind:
+                raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")
+        _check_parts(values["components"])
         return cls(**values)
 
     @cached_property
@@ -119,11 +122,7 @@ class Manifest:
         return generator(b"public", self.seed, *label)
 
 
-def _check_plain(values: Mapping[str, Any]) -> None:
-    for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
-        if (found := type(values[name])) is not kind:
-            raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")
-    parts = values["components"]
+def _check_parts(parts: Any) -> None:
     if not isinstance(parts, Mapping) or parts.keys() != {*Components._fields}:
         raise MessageError(f"a manifest names {', '.join(Components._fields)} as its components, each once")
     for kind, part in parts.items():

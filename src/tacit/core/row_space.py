@@ -23,9 +23,11 @@ MOST_SETS = 5_000  # of three owners or more
 
 def left_alone(totals: Sequence[AbstractSet[Piece]], least: int) -> frozenset[str]:
     """Return fewer owners than ``least`` of whom the last total shows more than those before did; or none."""
-    groups = list(_groups(totals))
-    matrix = np.array([members for members, _ in groups], dtype=np.float64).T  # total × group
-    owners = [frozenset(clients) for _, clients in groups]
+    groups: dict[tuple[bool, ...], set[str]] = defaultdict(set)
+    for piece in set().union(*totals):
+        groups[tuple(piece in total for total in totals)].add(piece[0])
+    matrix = np.array(list(groups), dtype=np.float64).T  # total × group
+    owners = [frozenset(clients) for clients in groups.values()]
     small = [place for place, clients in enumerate(owners) if len(clients) < least]
     if least < 2 or not small:
         return frozenset()
@@ -81,10 +83,3 @@ def _heavy_sets(
             continue
         for others in _heavy_sets(heavy[place + 1 :], weight, size - 1, least - weight[client]):
             yield others | {client}
-
-
-def _groups(totals: Sequence[AbstractSet[Piece]]) -> Iterator[tuple[tuple[bool, ...], set[str]]]:
-    found: dict[tuple[bool, ...], set[str]] = defaultdict(set)
-    for piece in set().union(*totals):
-        found[tuple(piece in total for total in totals)].add(piece[0])
-    yield from found.items()

@@ -88,9 +88,6 @@ class EnrolledParty(NamedTuple):
     protection: bytes
 
 
-# -- the same parties and keys: standing federations -----------------------------------------------------
-
-
 def take(coordinator: Coordinator) -> Snapshot:
     """Return all that a coordinator with the same parties needs to go on."""
     log = Message(coordinator.link.briefing.write_all())
@@ -123,9 +120,6 @@ def restore(
     coordinator.sums = snapshot.sums
     kept = {party.name: Message.decode(party.protection) for party in enrolled}
     coordinator.protection.restore(snapshot.protection, kept)
-
-
-# -- the same manifest, keys agreed anew: runs that were stopped -----------------------------------------
 
 
 def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:

@@ -41,7 +41,11 @@ DONE = "standing"  # in a party's cache: what it has done in this step, for its 
 
 def change_contribution(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Bring a contribution, or withdraw it, as the coordinator's standing total asks for it."""
-    _same_terms(party)
+    terms = replace(manifest_of(party), run="").digest  # each batch may be a run of its own
+    if party.state.setdefault(TERMS, terms) != terms:
+        raise StepError(
+            f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
+        )
     _check_asked(components, message, 0)
     name, sign, own = message["id"], message["sign"], manifest_of(party).stands
     # What the coordinator never acknowledged was lost on the way, and what it no longer lists is withdrawn.
@@ -141,15 +145,6 @@ def _own_pieces(party: Party, message: Message, components: Components, schema: 
         raise OpeningError(f"{party.id} has withdrawn '{odd[0]}', and it is in this total: take it out first")
     check_pieces(party, message["contribution"], frozenset(pieces), least)
     return frozenset(pieces)
-
-
-def _same_terms(party: Party) -> None:
-    """Refuse other terms than those of the first batch, though each batch may be a run of its own."""
-    terms = replace(manifest_of(party), run="").digest
-    if party.state.setdefault(TERMS, terms) != terms:
-        raise StepError(
-            f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
-        )
 
 
 def _same_columns(party: Party, shared: Shared) -> None:

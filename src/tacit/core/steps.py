@@ -163,7 +163,7 @@ def _run_step(
     if kind == "client" and name in ("enrol", "enrol_service"):
         return client.enrol(party, message, assemble, serves=name == "enrol_service")
     # The digest names method, protection and thresholds: nobody can be asked for less later.
-    if message["$manifest"] != client.enrolled_digest(party):
+    if "manifest" not in party.state or message["$manifest"] != client.manifest_of(party).digest:
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = client.components_of(party, assemble)
     _check_fields(party, call, job, components.protection.field_kinds)

@@ -85,7 +85,7 @@ class Transport:
             starting = briefing is not None and bool(briefing.shared) and briefing.shared is briefing.initial
             exposure = Exposure(wave, step, self.protection, starting=starting, aggregate=aggregate)
             if parties:
-                exposure.asked(self._role(parties[0]), fields, len(parties))
+                exposure.asked(parties[0] if parties[0] in self.services else "client", fields, len(parties))
             write_job, own = self._job_writer(step, raw, exposure), find_job(jobs)
 
             def job(party: str) -> tuple[str, bytes]:
@@ -132,7 +132,7 @@ class Transport:
         digest = hashlib.sha256(raw).digest()
 
         def write(party: str, own: Mapping[str, Any]) -> bytes:
-            exposure.asked(self._role(party), own)
+            exposure.asked(party if party in self.services else "client", own)
             if self.transcript:
                 self.transcript(party, COORDINATOR, step, raw + Message(own).encode())
             channel = self.channels.get(party)
@@ -172,9 +172,6 @@ class Transport:
         if channel is None:
             return reply.message
         return untagged(reply.message, channel, *reply_context(self.serial, reply.party))
-
-    def _role(self, party: str) -> str:
-        return party if party in self.services else "client"
 
     def _reason(self, reply: Reply, step: str) -> str | None:
         if self.transcript:

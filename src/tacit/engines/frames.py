@@ -27,8 +27,7 @@ def read_frames(stream: BinaryIO) -> list[bytes] | None:
     except struct.error:  # fewer bytes came
         return None
     pieces = [stream.read(length) for length in lengths]
-    whole = all(len(piece) == length for piece, length in zip(pieces, lengths, strict=True))
-    return pieces if whole else None
+    return pieces if tuple(map(len, pieces)) == lengths else None
 
 
 class WorkerProcess:

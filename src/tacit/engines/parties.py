@@ -95,9 +95,8 @@ class Parties(Shown):
             central test; "split" takes the data set's own division.
         holdout : float
             Share of its rows that each client keeps aside for a federated evaluation.
-        seed : int
-        target, task, repeat, rows
-            See :func:`tacit.data.files.load`.
+        seed, target, task, repeat, rows
+            See :func:`tacit.data.files.load`; the seed also divides rows and draws what parties draw.
         workers : int
             Worker processes; 0 runs all parties in this one.
         timeout : float, optional

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tacit.core.client import enrolled_digest
+from tacit.core.client import manifest_of
 from tacit.core.errors import ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import BYTES, NAMES, ROWS, Kind
@@ -107,10 +107,9 @@ def check_other(party: Party, other: str) -> None:
 
 def manifest_digest_of(party: Party) -> str:
     """Return the digest of the manifest that a party enrolled under: what keys and seals are bound to."""
-    run = enrolled_digest(party)
-    if run is None:
+    if "manifest" not in party.state:
         raise ProtectionError(f"{party.id} has not enrolled")
-    return run
+    return manifest_of(party).digest
 
 
 def cipher_of(fields: Mapping[str, Any]) -> bytes:
