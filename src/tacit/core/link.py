@@ -21,7 +21,7 @@ from tacit.core.text import abbreviate
 from tacit.core.transport import Jobs, Transcript, Transport
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Link:
     """Transport, briefing and identity of a coordinator."""
 

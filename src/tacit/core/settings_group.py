@@ -98,11 +98,12 @@ def check_rules(part: object, rules: Iterable[Rule], prefix: str = "") -> None:
 def check_settings(kind: type, values: Mapping[str, Any], where: str) -> None:
     """Refuse a setting that is none of its type's words, or no whole number, and a group of another class."""
     for name, allowed in _choices(kind).items():
-        if (value := values.get(name, allowed[0])) not in allowed:
+        if (value := values.get(name, getattr(kind, name, allowed[0]))) not in allowed:
             way_out = nearest(str(value), [str(word) for word in allowed])
             raise ConfigError(f"{where}: option {name} = {value!r}: {way_out}")
     for field in dataclasses.fields(kind):
-        if field.type in (int, "int") and not isinstance(value := values.get(field.name, 0), Integral):
+        value = values.get(field.name, getattr(kind, field.name, 0))
+        if field.type in (int, "int") and not isinstance(value, Integral):
             raise ConfigError(f"{where}: option {field.name} = {value!r}: give a whole number")
     for name, default in groups_of(kind).items():
         if type(value := values.get(name, default)) is not type(default):

@@ -3,7 +3,7 @@
 A *standing federation* goes on with the same parties and keys, a *run that was stopped* with what was learnt:
 the coordinator's shared values, or each site's own replica, which opens, with the earlier attempt's key, what
 the coordinator has written down. Only where parties vanish with the process, in experiments, the experimenter
-reads the replica of a client and hands it to all of them.
+reads the replica of a client and hands it to all of them. No secret is ever in a snapshot.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a 
 MOST_NOTES = 20  # of one reply
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Transport:
     """Serial numbers, tags, accounts, quorum and transcript of one run."""
 

@@ -22,7 +22,7 @@ from tacit.data.table import Column, Label, Table, joined
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Holdings:
     """Rows of many parties in one table, ordered by owner: a party's rows are a view.
 

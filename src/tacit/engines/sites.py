@@ -34,7 +34,7 @@ def pinned_identity(seed: int, name: str) -> bytes:
     return identity_public(identity_of(site_secret(seed, name)))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sites:
     """The parties of this process, made when first asked."""
 
