@@ -131,23 +131,19 @@ class Tap:
     def present(self) -> Any:
         return [name for name in self.engine.present() if not self.lose("present", name)]
 
-    def ask(
-        self, call: bytes, jobs: Iterable[tuple[str, bytes]], timeout: float | None = None
-    ) -> Iterator[Reply]:
+    def ask(self, call: bytes, jobs: Iterable[tuple[str, bytes]]) -> Iterator[Reply]:
         step = Message.decode(call)["$step"]
         self.calls.append((step, call))
-        replies = self._ask(step, call, jobs, timeout)
+        replies = self._ask(step, call, jobs)
         yield from replies if self.sort is None else self.sort(step, list(replies))
 
-    def _ask(
-        self, step: str, call: bytes, jobs: Iterable[tuple[str, bytes]], timeout: float | None
-    ) -> Iterator[Reply]:
+    def _ask(self, step: str, call: bytes, jobs: Iterable[tuple[str, bytes]]) -> Iterator[Reply]:
         for party, job in jobs:
             self.jobs.append((step, party, job))
             if self.lose(step, party):
                 yield Reply(party, Message(), "StepError: lost on the way", len(call), 0)
                 continue
-            for reply in self._reached(party, *(self.recall(step, party, call, job) or (call, job)), timeout):
+            for reply in self._reached(party, *(self.recall(step, party, call, job) or (call, job))):
                 changed = self.rewrite(step, party, reply.message) if reply.failure is None else None
                 if isinstance(changed, str):
                     reply = Reply(party, Message(), changed, reply.bytes_down, 0)
@@ -158,9 +154,9 @@ class Tap:
                 self.replies.append((step, reply))
                 yield reply
 
-    def _reached(self, party: str, call: bytes, job: bytes, timeout: float | None) -> Iterator[Reply]:
+    def _reached(self, party: str, call: bytes, job: bytes) -> Iterator[Reply]:
         try:
-            yield from self.engine.ask(call, [(party, job)], timeout)
+            yield from self.engine.ask(call, [(party, job)])
         except MessageError as error:  # a deployed party says so by itself
             yield Reply(party, Message(), f"MessageError: {error}", len(call), 0)
 
@@ -402,7 +398,6 @@ def coordinator_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
         clients: int = 4,
         data: Holdings | None = None,
         engine: dict[str, Any] | None = None,
-        timeout: float | None = None,
         subscriber: Any = None,
         preparation: Preparation | None = None,
         **settings: Any,
@@ -425,7 +420,6 @@ def coordinator_of(table: Table) -> Iterator[Callable[..., Coordinator]]:
                 manifest,
                 components,
                 events,
-                timeout=timeout,
                 secret=site_secret(0, COORDINATOR),
                 pinned=partial(pinned_identity, 0),
             )

@@ -217,7 +217,7 @@ def test_a_step_that_was_killed_is_counted_and_the_run_ends_in_time(tmp_path):
     engine, hand_over = coordinator.link.transport.engine, type(coordinator.link.transport.engine).ask
     for killed in (1, 2):  # as many as the run has rounds
 
-        def kill(call, jobs, timeout=None):
+        def kill(call, jobs):
             for name, job in jobs:
                 given = (engine.paths[name], call, job, engine.settings)
                 process = multiprocessing.get_context("fork").Process(

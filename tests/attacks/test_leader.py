@@ -254,7 +254,7 @@ def test_promises_say_who_sees_what():
     promises = LEADER.promises
     assert promises.opens == LEADER.opens == "leader"
     assert promises.sees["leader"].startswith("the total")
-    assert "leader" in promises.model
+    assert "leader" in promises.as_dict()["model"]
 
 
 def test_it_keeps_what_every_protection_has_to_keep():

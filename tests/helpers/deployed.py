@@ -67,11 +67,11 @@ class SiteEngine:
         """All of them, always."""
         return self.parties()
 
-    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+    def ask(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         """Let each site answer."""
         for name, job in jobs:
             self.asked.append((name, call, job))
-            raw = answer(SiteFolder(self.paths[name]), self.settings, call, job, timeout)
+            raw = answer(SiteFolder(self.paths[name]), self.settings, call, job, None)
             yield read_reply(name, raw, len(call) + len(job), limit=DEFAULT_LIMIT)
 
     def close(self) -> None:

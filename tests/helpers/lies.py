@@ -145,8 +145,8 @@ def install(engine: Any, name: str) -> None:
     """Have all asks of an engine go through a lie."""
     ask, init, lie = engine.ask, Coordinator.__init__, LIES[name]
 
-    def lying(self: Any, call: bytes, jobs: Any, timeout: float | None = None) -> Iterator[Reply]:
-        return lie(partial(ask, self, timeout=timeout), call, list(jobs))
+    def lying(self: Any, call: bytes, jobs: Any) -> Iterator[Reply]:
+        return lie(partial(ask, self), call, list(jobs))
 
     def remembered(self: Any, *words: Any, **named: Any) -> None:
         init(self, *words, **named)

@@ -22,7 +22,7 @@ from tacit.data.table import Column, Table
 from tacit.engines import embedded
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.frames import read_frames, write_frames
-from tacit.engines.holdings import Holdings
+from tacit.engines.holdings import Holdings, read_holdings
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.plain import Plain
 
@@ -48,13 +48,12 @@ def small_blocks(monkeypatch):
 
 @pytest.fixture
 def moody_desk(coordinator_of, moody, small_blocks):
-    def make(*, clients=8, engine=None, timeout=None, quorum=0.5, subscriber=None, **moods):
+    def make(*, clients=8, engine=None, quorum=0.5, subscriber=None, **moods):
         coordinator = coordinator_of(
             moody(**moods),
             preparation=AS_THEY_ARE,
             clients=clients,
             engine=engine,
-            timeout=timeout,
             quorum=quorum,
             subscriber=subscriber,
         )
@@ -189,14 +188,6 @@ class TestTimeout:
         assert len(got[0]) == 7
         assert coordinator.link.transport.engine._sites.party("client-2").state.to_bytes() == before
 
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_the_desk_may_ask_for_less_time_than_the_engine_gives(self, moody_desk, workers):
-        coordinator = moody_desk(sleepy=("client-2",), engine={"workers": workers}, timeout=0.5)
-        assert (
-            len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
-            == 7
-        )
-
     def test_the_alarm_of_others_is_given_back(self, moody_desk):
         def ours(number, frame):
             raise AssertionError("never set off")
@@ -214,7 +205,7 @@ class TestTimeout:
 class TestWorkersThatEnd:
     def test_a_killed_one_is_a_failure_of_its_clients_and_the_run_goes_on(self, moody_desk):
         coordinator = moody_desk(engine={"workers": 2}, quorum=0.3)
-        os.kill(coordinator.link.transport.engine._workers[1]._process.pid, signal.SIGKILL)
+        os.kill(coordinator.link.transport.engine._workers[1].process.pid, signal.SIGKILL)
         method = coordinator.components.method
         # Blocks of three take turns: the second worker has clients 4 to 6.
         left = ("client-1", "client-2", "client-3", "client-7", "client-8")
@@ -225,7 +216,7 @@ class TestWorkersThatEnd:
 
     def test_below_the_quorum_the_run_ends_with_their_names(self, moody_desk):
         coordinator = moody_desk(engine={"workers": 2}, quorum=0.9)
-        os.kill(coordinator.link.transport.engine._workers[1]._process.pid, signal.SIGKILL)
+        os.kill(coordinator.link.transport.engine._workers[1].process.pid, signal.SIGKILL)
         with pytest.raises(
             QuorumError, match=r"client-5, client-6: StepError: the worker process of this client ended"
         ):
@@ -241,7 +232,7 @@ class TestWorkersThatEnd:
 
     def test_one_that_ends_while_replies_are_awaited_without_a_timeout(self, moody_desk):
         coordinator = moody_desk(sleepy=("client-4",), engine={"workers": 2}, quorum=0.3)
-        threading.Timer(0.3, coordinator.link.transport.engine._workers[1]._process.kill).start()
+        threading.Timer(0.3, coordinator.link.transport.engine._workers[1].process.kill).start()
         assert (
             len(coordinator.round(coordinator.components.method.rows, coordinator.components.method.take))
             == 5
@@ -307,7 +298,7 @@ class TestClose:
 
     def test_one_that_was_killed_already(self, table, holdings):
         engine = EmbeddedEngine(holdings(table, 4), workers=1)
-        process = engine._workers[0]._process
+        process = engine._workers[0].process
         process.kill()
         engine.close()
         assert process.returncode == -signal.SIGKILL
@@ -438,7 +429,7 @@ class TestHoldings:
         return Holdings(table, np.array([0, 1, 3, 6]), ["a", "b", "ç"], np.array([0, 1, 1]))
 
     def test_they_survive_their_message(self, mixed):
-        back = Holdings.from_message(Message.decode(mixed.to_message().encode()))
+        back = read_holdings([mixed.to_messages()[0].encode()])
         assert back.names == mixed.names
         assert back.table.columns == mixed.table.columns
         assert back.table.classes == mixed.table.classes
@@ -462,7 +453,7 @@ class TestHoldings:
 
     def test_a_regression_table_survives_too(self, regression, holdings):
         held = holdings(replace(regression, target_names=("one", "two")), 3)
-        back = Holdings.from_message(Message.decode(held.to_message().encode()))
+        back = read_holdings([held.to_messages()[0].encode()])
         assert back.table.task == "regression"
         assert back.table.target_names == ("one", "two")
         assert np.array_equal(back.table.target, regression.target)

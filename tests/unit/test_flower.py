@@ -530,8 +530,8 @@ class TestBadInput:
         monkeypatch.setattr("tacit.engines.flower.GRACE", 0.3)
         grid = grid_of(sites, job())
         grid.rewrite = lambda name, message, reply: None if name == "client-1" else reply
-        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster)
-        replies = list(engine.ask(b"call", [("client-1", b""), ("client-2", b"")], 0.2))
+        engine = FlowerEngine(grid, SiteFolder(sites[COORDINATOR]).roster, timeout=0.2)
+        replies = list(engine.ask(b"call", [("client-1", b""), ("client-2", b"")]))
         assert "no reply within" in replies[0].failure
         assert "MessageError" in replies[1].failure  # that call is no message
 

@@ -169,7 +169,7 @@ class TestSettings:
         )
         assert promises.proof
         assert not promises.warnings
-        assert promises.model.startswith("each client by itself")
+        assert promises.as_dict()["model"].startswith("each client by itself")
 
 
 @pytest.mark.parametrize("bound", [1, 2, 5, 16, 2000, 2048])

@@ -11,6 +11,7 @@ from tacit.core.briefing import read_log, write_log
 from tacit.core.errors import DataError, MessageError, StepError
 from tacit.core.manifest import Components, Manifest
 from tacit.core.message import Message
+from tacit.core.party import State
 from tacit.core.shared import Shared
 from tacit.core.snapshot import EARLIER, restore_replica
 from tacit.data.preparation import Preparation
@@ -26,7 +27,7 @@ def party_of(earlier: dict[str, Any]) -> Any:
     first = replace(manifest, attempt=0).digest
     state = {"manifest": manifest.to_message().encode(), "schema": b"agreed on"}
     known = {first: SimpleNamespace(state=earlier)} if earlier else {}
-    return SimpleNamespace(id="ann", state=state, cache={}, earlier=known.get)
+    return SimpleNamespace(id="ann", state=State(state), cache={}, earlier=known.get)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice
     """A coordinator that was stopped before it wrote a checkpoint knows fewer totals than its clients."""
     monkeypatch.setattr(client, "apply_entry", lambda party, components, shared, entry: shared | dict(entry))
     values = {"position": 1, "shared/round": 1}
-    ann: Any = SimpleNamespace(id="ann", earlier={}.get, cache={}, state=dict(values))
+    ann: Any = SimpleNamespace(id="ann", earlier={}.get, cache={}, state=State(values))
     entry = Message({"round": 2}).encode()
     log = Message(write_log(2, [entry]))
     for _ in range(2):
@@ -61,7 +62,7 @@ def test_a_replica_goes_back_behind_the_last_totals_also_if_they_were_told_twice
 
 
 def test_what_a_client_cannot_take_back_is_refused() -> None:
-    ann: Any = SimpleNamespace(id="ann", cache={}, state={"position": 3, "before/position": 2})
+    ann: Any = SimpleNamespace(id="ann", cache={}, state=State({"position": 3, "before/position": 2}))
     with pytest.raises(StepError, match="ann has opened more than the 1 totals"):
         client.replica_at(ann, COMPONENTS, None, Message({}), 1)
 

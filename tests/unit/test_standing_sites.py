@@ -459,7 +459,7 @@ class TestRows:
             pending = coordinator.begin_sum(
                 getattr(method, method.standing[0]), ("north",), step=STANDING[0], jobs={"north": job}
             )
-            list(coordinator.protection.accepted(pending.with_fields(pending.layout.growing(), {}), 1024))
+            list(coordinator.protection.accepted(replace(pending, layout=pending.layout.growing()), 1024))
             assert reason in pending.failures["north"]
         assert not failures
         assert LEDGER not in state_of(folders, "north", started)

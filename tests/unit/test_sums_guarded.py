@@ -91,7 +91,7 @@ class TestChannels:
 
     def test_a_coordinator_without_an_identity_cannot_begin(self, guarded, scene_of):
         scene = scene_of(guarded, ROWS, min_clients=2)
-        scene.coordinator.link._secret = None
+        scene.coordinator.link.secret = None
         with pytest.raises(ConfigError, match="give the coordinator its secret"):
             scene.begin()
 
@@ -234,13 +234,13 @@ class TestNewProcesses:
 class Lossy(EmbeddedEngine):
     """Loses what one client is asked in the first sum."""
 
-    def ask(self, call, jobs, timeout=None):
+    def ask(self, call, jobs):
         first = Message.decode(call).get("sum") == 1
         for party, job in jobs:
             if first and party in ("site 3", "site 4"):  # by two clients, totals may differ here
                 yield Reply(party, Message(), "StepError: lost on the way", len(call), 0)
             else:
-                yield from super().ask(call, [(party, job)], timeout)
+                yield from super().ask(call, [(party, job)])
 
 
 @every_shared_key

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from tacit.core.client import check_opening, enrolled_digest
+from tacit.core.client import check_opening, manifest_of
 from tacit.core.errors import ConfigError, OpeningError
 from tacit.core.message import Message
 from tacit.core.promises import Promises
@@ -102,4 +102,5 @@ class PadsClient(ClientHalf):
         """Return the seed of a client's pad in a sum of this run."""
         if KEY not in os.environ:
             raise ConfigError(f"pads need a key that all clients know: set {KEY} at each site")
-        return Secret(sha256(bound(os.environ[KEY], enrolled_digest(self.party), str(number), name)).digest())
+        run = manifest_of(self.party).digest
+        return Secret(sha256(bound(os.environ[KEY], run, str(number), name)).digest())

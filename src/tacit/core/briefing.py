@@ -33,10 +33,6 @@ class Briefing:
         """Settle the schema."""
         self.schema, self.schema_raw = schema, schema.to_message().encode()
 
-    def begin(self, shared: Shared) -> None:
-        """Start from what the public seed gives, before anything is learnt."""
-        self.shared = self.initial = shared
-
     def write(
         self, parties: Sequence[str], step: str
     ) -> tuple[Mapping[str, Any], Callable[[str], Mapping[str, Any]]]:

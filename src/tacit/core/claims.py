@@ -1,9 +1,8 @@
 """What a protected total says of itself: which contribution of which sum it is, and whose.
 
-Where clients open totals, a total comes with a *claim*, and a protection whose totals prove themselves checks
-it (:mod:`tacit.protections.keys.proved_totals`). Names do not travel with every total: clients are told a
-*roll* of names once, and each total carries one bit for each name on it. A false roll or claim helps nobody,
-since the proof of the total then fails.
+Where clients open totals, a total comes with a *claim*, which its proof is checked against
+(:mod:`tacit.protections.keys.proved_totals`). Names do not travel with every total: clients are told a *roll*
+of names once, and each total carries one bit for each name on it.
 """
 
 import re
@@ -176,9 +175,6 @@ def read_claim(known: Mapping[str, Any], entry: Mapping[str, Any], cache: dict[A
             f"a total over {entry['contributors']} contributions names {int(counts.sum())} clients"
         )
     return Claim(name_of(entry), number, names, counts, source)
-
-
-# -- totals that stand ---------------------------------------------------------------------------------
 
 
 class Line(NamedTuple):

@@ -23,20 +23,11 @@ BEFORE = "before/"
 LAYOUTS = 64  # that a process keeps
 
 
-def enrol(party: Party, message: Message, assemble: Assemble) -> Message:
-    """Check the manifest against what this site has, remember it, and introduce the party's data."""
-    components, fields = _agree(party, message, assemble)
-    introduction = components.preparation.introduce(party, manifest_of(party).declared)
-    return Message({**introduction, **fields})
+def enrol(party: Party, message: Message, assemble: Assemble, *, serves: bool) -> Message:
+    """Check the manifest against what this site has, remember it, and introduce the party's data.
 
-
-def enrol_service(party: Party, message: Message, assemble: Assemble) -> Message:
-    """Enrol a party that holds no rows, such as a key server."""
-    _, fields = _agree(party, message, assemble)
-    return Message(fields)
-
-
-def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Components, dict[str, Any]]:
+    A party that ``serves``, such as a key server, holds no rows.
+    """
     if "manifest" in party.state:
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     check_fields(message, {})
@@ -49,7 +40,10 @@ def _agree(party: Party, message: Message, assemble: Assemble) -> tuple[Componen
         for part in (components.method, components.preparation):
             part.carry_over(party, earlier)
         half.carry_over(earlier)
-    return components, add_prefix("protection/", half.introduce(strip_prefix("protection/", message)))
+    fields = add_prefix("protection/", half.introduce(strip_prefix("protection/", message)))
+    if serves:
+        return Message(fields)
+    return Message({**components.preparation.introduce(party, manifest_of(party).declared), **fields})
 
 
 def protection_half(party: Party, components: Components) -> ClientHalf:
@@ -80,19 +74,9 @@ def attempts(party: Party) -> dict[int, Party]:
     return {number: known for number, known in found.items() if known is not None}
 
 
-def enrolled_digest(party: Party) -> str | None:
-    """Return the digest of the manifest this party enrolled under."""
-    return manifest_of(party).digest if "manifest" in party.state else None
-
-
-def agreed_minimum(party: Party) -> int:
-    """Return the fewest contributions over which this party agreed to open a total."""
-    return manifest_of(party).min_clients
-
-
 def check_opening(party: Party, protection: Protection, contributions: int) -> int:
     """Refuse a total that, by its own account, is over fewer contributions than agreed; return the fewest."""
-    if contributions < (least := protection.min_contributions(agreed_minimum(party))):
+    if contributions < (least := protection.min_contributions(manifest_of(party).min_clients)):
         raise OpeningError(
             f"total over {contributions} contributions, agreed were at least {least}: "
             f"{party.id} does not open it"
@@ -140,7 +124,10 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
             lambda: initial_values(components, schema, manifest_of(party)),
         )
     if party.earlier is not None and any(number > position for number, _ in entries):
-        _keep_before(party, position, shared)
+        # What this replica was before: a coordinator that is stopped may not know of these totals later.
+        counted = {name: party.state[name] for name in ("applied", HISTORY) if name in party.state}
+        counted |= {"position": position, **add_prefix("shared/", shared)}
+        party.state.replace(BEFORE, counted)
     for number, raw in entries:
         if number <= position:
             continue
@@ -154,17 +141,8 @@ def open_log(party: Party, components: Components, schema: Any, message: Message
         position = number
     if entries:
         party.state["position"] = position
-        keep_replica(party, shared)
+        party.state.replace("shared/", shared)
     return shared
-
-
-def _keep_before(party: Party, position: int, shared: Shared) -> None:
-    """Keep the replica from before some totals: a coordinator that is stopped may not know of them later."""
-    for name in [name for name in party.state if name.startswith(BEFORE)]:
-        del party.state[name]
-    counted = {name: party.state[name] for name in ("applied", HISTORY) if name in party.state}
-    counted |= {"position": position, **add_prefix("shared/", shared)}
-    party.state.update(add_prefix(BEFORE, counted))
 
 
 def replica_at(party: Party, components: Components, schema: Any, log: Message, end: int) -> Shared:
@@ -173,17 +151,10 @@ def replica_at(party: Party, components: Components, schema: Any, log: Message, 
         before = strip_prefix(BEFORE, party.state)
         party.state["position"] = before.pop("position", end + 1)
         party.state["applied"], party.state[HISTORY] = before.pop("applied", 0), before.pop(HISTORY, "")
-        keep_replica(party, Shared(schema, strip_prefix("shared/", before)))
+        party.state.replace("shared/", strip_prefix("shared/", before))
     if party.state.get("position", 0) > end:
         raise StepError(f"{party.id} has opened more than the {end} totals that the coordinator knows of")
     return open_log(party, components, schema, log)
-
-
-def keep_replica(party: Party, shared: Shared) -> None:
-    """Keep these shared values and no others: a name that an apply dropped must not come back."""
-    for name in [name for name in party.state if name.startswith("shared/") and name[7:] not in shared]:
-        del party.state[name]
-    party.state.update(add_prefix("shared/", shared))
 
 
 def initial_values(components: Components, schema: Any, manifest: Manifest) -> Shared:

@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import math
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -50,7 +51,9 @@ class Component:
     name: ClassVar[str] = ""  # how manifest and command line know it
 
     def __new__(cls, *values: Any, **settings: Any) -> typing.Self:
-        """Refuse settings that are in a group, and say how to write them."""
+        """Refuse values that will not do, and settings that are in a group: say how to write them."""
+        named = (field.name for field in dataclasses.fields(cls) if field.init and not field.kw_only)
+        check_settings(cls, {**dict(zip(named, values, strict=False)), **settings}, cls.registered_name())
         known, moved = settings_of(cls), dict[str, list[str]]()
         for name in sorted(settings.keys() & (known.keys() - groups_of(cls))):
             if group := known[name].group:
@@ -60,21 +63,6 @@ class Component:
             words = ", ".join(f"{group}({', '.join(inner)})" for group, inner in sorted(moved.items()))
             raise ConfigError(f"{cls.__name__} has these settings in groups: write {cls.__name__}({words})")
         return super().__new__(cls)
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        own = cls.__dict__.get("__post_init__")
-        if own is not None:
-
-            @functools.wraps(own)
-            def checked(self: Component) -> None:
-                check_settings(self, self.registered_name())
-                own(self)
-
-            cls.__post_init__ = checked  # type: ignore[method-assign]
-
-    def __post_init__(self) -> None:
-        check_settings(self, self.registered_name())
 
     @classmethod
     def registered_name(cls) -> str:
@@ -125,7 +113,7 @@ def _type_name(one: Setting) -> str:
     kind = one.field.type
     written = kind if isinstance(kind, str) else inspect.formatannotation(kind)
     with suppress(NameError):  # of a class in a function, whose types have no names here
-        if (words := _words(one.hint)) and not written.startswith("tuple"):
+        if words := one.words:
             return f"Literal{words}" + " | None" * (type(None) in typing.get_args(one.hint))
     return written
 
@@ -142,40 +130,21 @@ def from_plain(kind: type[Built], config: Mapping[str, Any], where: str, what: s
         try:
             fitting = msgspec.convert(value, found.hint, strict=False)
         except msgspec.ValidationError as error:
-            words = _words(found.hint)
-            way_out = nearest(value, words) if words and isinstance(value, str) else str(error)
+            way_out = nearest(value, found.words) if found.words and isinstance(value, str) else str(error)
             raise ConfigError(f"{where}: {what} {key} = {value!r}: {way_out}") from None
         grouped.get(found.group, values)[found.field.name] = fitting
     return kind(**values, **{name: dataclasses.replace(groups[name], **own) for name, own in grouped.items()})
-
-
-def _words(hint: Any) -> list[str]:
-    if typing.get_origin(hint) is typing.Literal:
-        return [word for word in typing.get_args(hint) if isinstance(word, str)]
-    return [word for member in typing.get_args(hint) for word in _words(member)]
 
 
 @functools.cache
 def _descriptions(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        found |= _described(base.__doc__ or "")
-    return found
-
-
-def _described(docstring: str) -> dict[str, str]:
-    lines = inspect.cleandoc(docstring).split("\n")
-    found, current = dict[str, str](), ""
-    first = lines.index("Parameters") + 2 if "Parameters" in lines else len(lines)
-    for line in lines[first:]:
-        if line and set(line) == {"-"}:
-            found.pop(current, None)  # the line before the rule was the next heading
-            break
-        if line and not line.startswith(" "):
-            current = line.split(":")[0].strip()
-            found[current] = ""
-        elif current and line.strip():
-            found[current] = f"{found[current]} {line.strip()}".strip()
+        section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")[2]
+        section, *_ = re.split(r"^\S.*\n-+$", section, flags=re.MULTILINE)  # up to the next heading
+        pieces = re.split(r"^(\S.*)$", section, flags=re.MULTILINE)
+        names = (head.split(":")[0].strip() for head in pieces[1::2])
+        found |= {name: " ".join(text.split()) for name, text in zip(names, pieces[2::2], strict=True)}
     return found
 
 
@@ -193,7 +162,7 @@ class Registry(Generic[P]):
 
     def names(self) -> list[str]:
         """Return all names, sorted."""
-        return sorted({*self._own, *(point.name for point in metadata.entry_points(group=self._group))})
+        return sorted({*self._own, *metadata.entry_points(group=self._group).names})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

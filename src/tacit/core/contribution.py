@@ -114,9 +114,7 @@ def lead_total(party: Party, message: Message, components: Components, shared: S
     known = kept or client.initial_values(components, shared.schema, client.manifest_of(party))
     before = Shared(shared.schema, {**known, **shared})
     learnt = client.apply_entry(party, components, before, message)
-    for name in kept:
-        del party.state[LEADER + name]
-    party.state.update(add_prefix(LEADER, learnt))
+    party.state.replace(LEADER, learnt)
     told = components.method.release(learnt)
     news = {name: value for name, value in told.items() if name not in before or value is not before[name]}
     return Message({"released": "\n".join(told).encode(), **add_prefix("shared/", news)})
@@ -135,7 +133,7 @@ def _disclose_once(party: Party, message: Message) -> None:
 
 def adopt_model(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Keep what was learnt, and say by digest which replica this is; unused secrets go."""
-    client.keep_replica(party, shared)
+    party.state.replace("shared/", shared)
     client.protection_half(party, components).discard_unused_keys()
     return Message(digest=told_digest(party, components, client.view_of(components, shared)))
 

@@ -58,8 +58,6 @@ class Coordinator:
         self.enrol = self._enrolment.enrol  # agrees on manifest and schema with every party
         self.late, self.admit = self._enrolment.late, self._enrolment.admit  # parties that come later
 
-    # -- what methods may ask about ------------------------------------------------------------------
-
     @property
     def parties(self) -> tuple[str, ...]:
         """Clients that take part, in party order."""
@@ -82,8 +80,6 @@ class Coordinator:
     @shared.setter
     def shared(self, values: Shared) -> None:
         self.link.briefing.shared = values
-
-    # -- sums ----------------------------------------------------------------------------------------
 
     def round(
         self,
@@ -173,8 +169,10 @@ class Coordinator:
         try:
             return pending, self.gather(pending)
         except DifferencingError as refusal:
+            totals, least = self.link.opened_totals, self.link.min_contributions
+            can_open = totals.opens(pending.subjects, pending.parties, least)
             # Noise was sized for so many sums: a further attempt would be one more.
-            if not pending.can_open or self.protection.left() is not None:
+            if not can_open or self.protection.left() is not None:
                 raise
             missing = [name for name in pending.parties if name not in refusal.contributors]
             text = f"without {abbreviate(missing)} the total must not open: asked once more"
@@ -226,8 +224,6 @@ class Coordinator:
         self.events.emit(
             TotalOpened(pending.number, pending.contribution, place, contributors, pending.layout.size)
         )
-
-    # -- other steps ---------------------------------------------------------------------------------
 
     def complete_round(self, number: int, **more: Any) -> None:
         """Record that so many rounds are complete, and what else a method has to know to go on from here."""

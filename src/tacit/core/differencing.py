@@ -1,10 +1,9 @@
 """No differencing: totals that are opened must not differ by too few clients.
 
 Whoever sees a total over five clients and one over four of them subtracts, and has the fifth client's part;
-also of two contributions: the moments of a preparation and a Gram matrix both hold the number of rows and
-their sums. So contributions belong to *families* (:func:`tacit.core.marks.contribution`): all totals of one
-are compared with each other. What follows from a model that each round changes is compared only while that
-model is the same.
+also of two contributions, which may hold the same statistics. So contributions belong to *families*
+(:func:`tacit.core.marks.contribution`): all totals of one are compared with each other. What follows from a
+model that each round changes is compared only while that model is the same.
 
 A total opens if the clients in it are those of an earlier one, or differ from each by at least as many as a
 total must have, and no sum or difference of several shows fewer.
@@ -12,7 +11,7 @@ total must have, and no sum or difference of several shows fewer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +20,7 @@ import numpy as np
 from tacit.core.errors import DifferencingError
 from tacit.core.marks import Family
 from tacit.core.message import Message
-from tacit.core.row_space import Piece, left_alone
+from tacit.core.row_space import left_alone
 from tacit.core.text import abbreviate
 
 Clients = frozenset[str]
@@ -61,12 +60,7 @@ class OpenedTotals:
 
     def check(self, what: str, subjects: Subjects, parties: Iterable[str], least: int) -> None:
         """Refuse a total that with earlier ones of its subjects would show fewer than ``least`` clients."""
-        now = frozenset(parties)
-        for subject in subjects if least > 1 else ():
-            if now not in (before := self._opened.get(subject, [])):
-                check_totals(what, before, now, least)
-        if subjects == ROWS:
-            check_cells(what, self._opened.get(CELLS, []), now)
+        check_opened(what, subjects, frozenset(parties), least, lambda subject: self._opened.get(subject, []))
 
     def announce(self, subjects: Subjects, parties: Iterable[str]) -> bool:
         """Note that the total of the present sum is about to open; return whether that was not known yet.
@@ -155,8 +149,25 @@ class OpenedTotals:
         return found
 
 
-def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
-    """Refuse a total over other clients than those before, if together they show fewer than ``least``."""
+def check_opened(
+    what: str, subjects: Subjects, now: Clients, least: int, opened: Callable[[Subject], Sequence[Clients]]
+) -> None:
+    """Refuse a total that with those ``opened`` of its subjects would show fewer than ``least`` clients.
+
+    Nor is a total of rows opened over other clients than those whose small cells were counted, if any were.
+    """
+    for subject in subjects if least > 1 else ():
+        if now not in (before := opened(subject)):
+            _check_totals(what, before, now, least)
+    if subjects == ROWS and (counted := opened(CELLS)) and now not in counted:
+        raise DifferencingError(
+            f"{what}: small cells were counted over other clients, and those of this total may have smaller "
+            f"ones {_describe(counted[-1], now)}",
+            now,
+        )
+
+
+def _check_totals(what: str, before: Sequence[Clients], now: Clients, least: int) -> None:
     for earlier in before:
         if (changed := len(earlier ^ now)) < least:
             what_shows = "them" if changed > 1 else "it"
@@ -166,27 +177,14 @@ def check_totals(what: str, before: Sequence[Clients], now: Clients, least: int)
                 f"differ {_describe(earlier, now)}",
                 now,
             )
-    if len(before) > 1 and (few := left_alone([_pieces(one) for one in (*before, now)], least)):
+    pieces = ({(name, "") for name in clients} for clients in (*before, now))
+    if len(before) > 1 and (few := left_alone(list(pieces), least)):
         raise DifferencingError(
             f"{what}: added to and subtracted from those opened before, this total would show "
             f"{' and '.join(sorted(few))}: at least {least} must stay together "
             f"{_describe(before[-1], now)}",
             now,
         )
-
-
-def check_cells(what: str, counted: Sequence[Clients], now: Clients) -> None:
-    """Refuse a total of rows over other clients than those whose small cells were counted, if any were."""
-    if counted and now not in counted:
-        raise DifferencingError(
-            f"{what}: small cells were counted over other clients, and those of this total may have smaller "
-            f"ones {_describe(counted[-1], now)}",
-            now,
-        )
-
-
-def _pieces(clients: Clients) -> set[Piece]:
-    return {(name, "") for name in clients}
 
 
 def _describe(earlier: Clients, now: Clients) -> str:

@@ -37,7 +37,7 @@ class Engine(Protocol):
     def present(self) -> Sequence[str]:
         """Return the names of the parties that could be asked now."""
 
-    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+    def ask(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order, one for each job."""
 
     def close(self) -> None:
@@ -48,22 +48,17 @@ def read_reply(party: str, raw: bytes, down: int, *, limit: int, inline: float |
     """Decode what came back from a party; bytes that are no message are that party's failure."""
     try:
         message = Message.decode(raw, limit)
-        cpu = _checked(message)
+        cpu = message.get("$cpu")
+        if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
+            raise MessageError("reply without its CPU time")
+        if not isinstance(message.get("$failure", ""), str):
+            raise MessageError("reply whose failure is no text")
+        msgspec.convert(message.get("$notes", ()), tuple[tuple[str, str], ...])
+    except msgspec.ValidationError:
+        error = "reply whose notes are no texts with their levels"
+        return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
     except MessageError as error:
         return Reply(party, Message(), f"MessageError: {error}", down, len(raw))
     # What a party says of itself leaves out the end: the coordinator's own thread knows better.
     spent = cpu if inline is None else inline
     return Reply(party, message, message.get("$failure"), down, len(raw), spent, inline is not None)
-
-
-def _checked(message: Message) -> float:
-    cpu, notes = message.get("$cpu"), message.get("$notes", ())
-    if not isinstance(cpu, float) or not isfinite(cpu) or cpu < 0:
-        raise MessageError("reply without its CPU time")
-    if not isinstance(message.get("$failure", ""), str):
-        raise MessageError("reply whose failure is no text")
-    try:
-        msgspec.convert(notes, tuple[tuple[str, str], ...])
-    except msgspec.ValidationError:
-        raise MessageError("reply whose notes are no texts with their levels") from None
-    return cpu

@@ -31,7 +31,8 @@ class Enrolment:
     def enrol(self) -> None:
         """Agree on manifest and schema with every party."""
         link = self._link
-        asked, manifest, protection = link.invited, link.manifest, link.components.protection
+        asked, manifest = link.transport.engine.parties(), link.manifest
+        protection = link.components.protection
         method, protected_by = (manifest.components[kind]["name"] for kind in ("method", "protection"))
         run = (manifest.run, manifest.digest, method, protected_by)
         settings = link.components.method.config()
@@ -53,7 +54,8 @@ class Enrolment:
             self._refuse(party, f"SchemaError: {reason}")
         link.keep_only([party for party in link.parties if party not in odd])
         if protection.opens != "clients":
-            link.briefing.begin(initial_values(link.components, link.schema, manifest))
+            initial = initial_values(link.components, link.schema, manifest)
+            link.briefing.shared = link.briefing.initial = initial
 
     def late(self) -> tuple[str, ...]:
         """Return parties that did not answer when all were invited, and could be asked now.
@@ -63,13 +65,13 @@ class Enrolment:
         the draw of a leader.
         """
         link = self._link
-        if len(link.parties) == len(link.invited):
+        if len(link.parties) == len(invited := link.transport.engine.parties()):
             return ()
         opens = link.components.protection.opens
         if opens == "leader" or (opens == "clients" and link.manifest.attempt):
             return ()
         there, tries = set(link.transport.engine.present()), link.transport.unanswered
-        return tuple(n for n in link.invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
+        return tuple(n for n in invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
 
     def admit(self, names: Sequence[str], agreement: Agreement) -> tuple[str, ...]:
         """Enrol parties that come later, under the schema that was agreed; return those that could be."""

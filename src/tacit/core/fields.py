@@ -1,8 +1,6 @@
 """Fields of asks: what each of them has to be, checked before a step looks at it.
 
-An ask comes from outside. A field that holds something else than its name stands for is refused here, in one
-place, instead of in whatever line first stumbles over it. Whole numbers are checked once more where they are
-compared, with their limits (:func:`read_integer`).
+Whole numbers are checked once more where they are compared, with their limits (:func:`read_integer`).
 """
 
 from collections.abc import Callable, Mapping
@@ -34,23 +32,24 @@ def _array(types: str, dimensions: int) -> Callable[[Any], bool]:
     )
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_tuple(value: Any, kind: type) -> bool:
+    return type(value) is tuple and all(type(item) is kind for item in value)
 
 
 INTEGER: Kind = "a whole number", lambda value: type(value) is int
 CLIENTS: Kind = "a number of clients", lambda value: type(value) is int and 0 <= value <= MOST_CLIENTS
-NUMBER: Kind = "a number", lambda value: type(value) in (int, float)
+SIGN: Kind = "1 (brought) or -1 (withdrawn)", lambda value: type(value) in (int, float) and value in (1, -1)
+PLACES: Kind = "two whole numbers", lambda value: value is None or (_is_tuple(value, int) and len(value) == 2)
 FLAG: Kind = "yes or no", lambda value: type(value) is bool
-TEXT: Kind = "a text", _is_text
-TEXTS: Kind = "a list of texts", lambda value: isinstance(value, tuple) and all(map(_is_text, value))
+TEXT: Kind = "a text", lambda value: isinstance(value, str)
+TEXTS: Kind = "a list of texts", lambda value: _is_tuple(value, str)
 BYTES: Kind = "bytes", lambda value: isinstance(value, bytes)
 NAMES: Kind = "names as bytes", _is_names
 BLOB: Kind = "a blob", lambda value: isinstance(value, Blob)
 ROWS: Kind = "rows of bytes", _array("B", 2)
 INTEGERS: Kind = "a list of whole numbers", _array(np.typecodes["AllInteger"], 1)
 VECTOR: Kind = "a vector", _array("d", 1)
-COMPONENT: Kind = "'method' or 'preparation'", lambda value: _is_text(value) and value in PARTS
+COMPONENT: Kind = "'method' or 'preparation'", lambda value: isinstance(value, str) and value in PARTS
 
 _COUNTED = ("$serial", "sum", "contributors", "summands", "log/first", "attempt", "changed")
 KINDS: Mapping[str, Kind] = {
@@ -59,7 +58,8 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("manifest", "schema", "log/entries", "in_total", "lines"), BYTES),
     "component": COMPONENT,
     "multiplied": FLAG,
-    "sign": NUMBER,
+    "sign": SIGN,
+    "rows": PLACES,
     "accepted": TEXTS,
     "clients": CLIENTS,
 }
@@ -104,8 +104,7 @@ class Fields(dict[str, Any]):
 
 def strip_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields whose names start with a prefix, without it."""
-    found = {name[len(prefix) :]: value for name, value in fields.items() if name.startswith(prefix)}
-    return Fields(found)
+    return Fields((name.removeprefix(prefix), fields[name]) for name in fields if name.startswith(prefix))
 
 
 def add_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:

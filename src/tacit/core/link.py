@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,54 +18,40 @@ from tacit.core.message import Message
 from tacit.core.party import Vault, identity_of, no_identities
 from tacit.core.secret import Secret
 from tacit.core.text import abbreviate
-from tacit.core.transport import Transcript, Transport
+from tacit.core.transport import Jobs, Transcript, Transport
 
 
+@dataclass(eq=False, repr=False)
 class Link:
     """Transport, briefing and identity of a coordinator."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        manifest: Manifest,
-        components: Components,  # those that the manifest names
-        events: Events | None = None,  # where to tell what happens
-        *,
-        timeout: float | None = None,  # seconds a party may take for a step
-        secret: Secret | None = None,  # its own, from which its signing key comes
-        pinned: Callable[[str], bytes] = no_identities,  # identity keys of parties
-        preshared: frozenset[str] = frozenset(),  # parties whose exchange keys all others have pinned
-        authenticated: bool = False,  # under every protection, as deployed sites demand
-        transcript: Transcript | None = None,  # told everything that anyone received
-    ) -> None:
-        self.manifest = manifest
-        self.authenticated = authenticated
-        self.components = components
-        self.preshared = preshared
-        self.vault = Vault()
-        self.events = events or Events()
-        self.transport = Transport(
-            engine, manifest, components.protection, self.events, timeout=timeout, transcript=transcript
-        )
-        self.briefing = Briefing(lambda shared: view_of(components, shared))
+    engine: InitVar[Engine]
+    manifest: Manifest
+    components: Components  # those that the manifest names
+    events: Events = field(default_factory=Events)  # where to tell what happens
+    _: KW_ONLY
+    secret: Secret | None = None  # its own, from which its signing key comes
+    pinned: Callable[[str], bytes] = no_identities  # identity keys of parties
+    preshared: frozenset[str] = frozenset()  # parties whose exchange keys all others have pinned
+    authenticated: bool = False  # under every protection, as deployed sites demand
+    transcript: InitVar[Transcript | None] = None  # told everything that anyone received
+    vault: Vault = field(default_factory=Vault)
+    opened_totals: OpenedTotals = field(default_factory=OpenedTotals)
+    # Told who is in a total before it opens, unless one like it was opened; raises if it must not open.
+    before_opening: Callable[[Sequence[str]], None] | None = None
+    parties: tuple[str, ...] = ()  # clients that take part, in party order
+
+    def __post_init__(self, engine: Engine, transcript: Transcript | None) -> None:
+        protection = self.components.protection
+        self.transport = Transport(engine, self.manifest, protection, self.events, transcript)
+        self.briefing = Briefing(partial(view_of, self.components))
         # Asks enrolled parties for a step, after telling each what it does not know yet.
         self.wave = partial(self.transport.wave, briefing=self.briefing)
-        self.opened_totals = OpenedTotals()
-        # Told who is in a total before it opens, unless one like it was opened; raises if it must not open.
-        self.before_opening: Callable[[Sequence[str]], None] | None = None
-        self.parties: tuple[str, ...] = ()  # clients that take part, in party order
-        self._secret = secret
-        self.pinned = pinned
 
     @property
     def schema(self) -> Any:
         """The agreed schema; None before enrolment has ended."""
         return self.briefing.schema
-
-    @property
-    def invited(self) -> tuple[str, ...]:
-        """Clients that were or will be invited, whether they take part or not."""
-        return tuple(self.transport.engine.parties())
 
     @property
     def min_contributions(self) -> int:
@@ -74,15 +61,11 @@ class Link:
     @property
     def identity(self) -> Secret:
         """The coordinator's signing key."""
-        if self._secret is None:
+        if self.secret is None:
             raise ConfigError(
                 "this protection needs a coordinator with an identity: give the coordinator its secret"
             )
-        return identity_of(self._secret)
-
-    def open_channel(self, party: str, key: Secret) -> None:
-        """Tag all that is sent to and comes from a party with this key from now on."""
-        self.transport.channels[party] = key
+        return identity_of(self.secret)
 
     def keep_only(self, names: Sequence[str]) -> None:
         """Go on with these of the parties only."""
@@ -102,7 +85,7 @@ class Link:
         self,
         step: Callable[..., Any],
         common: Mapping[str, Any] | None = None,
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        jobs: Jobs | None = None,
         parties: Sequence[str] | None = None,
         failures: dict[str, str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
@@ -110,7 +93,8 @@ class Link:
 
         Too few answers stop the run, unless the caller takes the ``failures`` and judges by itself.
         """
-        asked = tuple(parties if parties is not None else jobs or self.parties)
+        named = jobs if isinstance(jobs, Mapping) and jobs else self.parties
+        asked = tuple(named if parties is None else parties)
         lost: dict[str, str] = {} if failures is None else failures
         answered = []
         address = f"{self.kind_of(step)}.{step.__name__}"

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError, MessageError
-from tacit.core.marks import revealed_by
+from tacit.core.marks import marks_of
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.core.values import thawed
@@ -101,7 +101,10 @@ class Manifest:
             values["declared"] = msgspec.json.decode(values["declared"], type=dict[str, Any])
         except (ValueError, TypeError) as error:
             raise MessageError(f"what the manifest declares cannot be read: {error}") from None
-        _check_plain(values)
+        for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
+            if (found := type(values[name])) is not kind:
+                raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")
+        _check_parts(values["components"])
         return cls(**values)
 
     @cached_property
@@ -119,11 +122,7 @@ class Manifest:
         return generator(b"public", self.seed, *label)
 
 
-def _check_plain(values: Mapping[str, Any]) -> None:
-    for name, kind in (("run", str), ("seed", int), ("experiment", bool)):
-        if (found := type(values[name])) is not kind:
-            raise MessageError(f"the manifest's {name} is a {found.__name__}, not {kind.__name__}")
-    parts = values["components"]
+def _check_parts(parts: Any) -> None:
     if not isinstance(parts, Mapping) or parts.keys() != {*Components._fields}:
         raise MessageError(f"a manifest names {', '.join(Components._fields)} as its components, each once")
     for kind, part in parts.items():
@@ -134,8 +133,13 @@ def _check_plain(values: Mapping[str, Any]) -> None:
 
 def reveals_of(components: Components) -> tuple[str, ...]:
     """Return the contributions whose totals may be handed to the coordinator, as their parts mark them."""
-    parts = {"method": components.method, "preparation": components.preparation}
-    return tuple(f"{kind}.{name}" for kind, part in parts.items() for name in revealed_by(part))
+    owners: dict[str, Any] = {kind: type(getattr(components, kind)) for kind in ("method", "preparation")}
+    marks = {
+        f"{kind}.{name}": mark
+        for kind in owners
+        for name, mark in marks_of(owners[kind], "contribution").items()
+    }
+    return tuple(name for name, mark in marks.items() if mark.revealed)
 
 
 def check_reveals(manifest: Manifest, components: Components) -> None:

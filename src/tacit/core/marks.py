@@ -1,15 +1,4 @@
-"""Marks: which functions of a component a party may be asked to run.
-
-* ``@step``: anything that a party does on request, and replies to. On a method or the preparation its
-  signature is ``(self, party, message, shared) -> message``; on the client half of a protection, which
-  holds its party, it is ``(self, message) -> message``;
-* ``@contribution(layout, family)`` ``(self, party, shared) -> named arrays``: a client's term of a sum;
-  pure. Its total may be handed to the coordinator only if it is marked ``revealed=True``, as scores are;
-* ``@apply`` ``(self, total, shared) -> shared``: what is made of the total; pure, and run wherever
-  the protection lets the total open.
-
-Nothing without a mark can be called from outside.
-"""
+"""Marks: which functions of a component a party may be asked to run. None without a mark can be."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +34,11 @@ def step(function: Function) -> Function: ...
 @overload
 def step(*, replies: Literal["aggregate"]) -> Callable[[Function], Function]: ...
 def step(function: Any = None, *, replies: str = "") -> Any:
-    """Mark a function that a party runs on request; ``replies`` says that its replies are aggregates."""
+    """Mark a function that a party runs on request; ``replies`` says that its replies are aggregates.
+
+    It is ``(self, party, message, shared) -> message`` on a method or the preparation, and ``(self, message)
+    -> message`` on the client half of a protection, which holds its party.
+    """
     if function is None:
         return lambda each: _mark(each, Mark("step", replies=replies))
     return _mark(function, Mark("step"))
@@ -54,8 +47,9 @@ def step(function: Any = None, *, replies: str = "") -> Any:
 def contribution(
     layout: Callable[..., Any], family: Family | None = "rows", *, revealed: bool = False
 ) -> Callable[[Function], Function]:
-    """Mark a function that computes a client's term of a sum laid out by ``layout(self, schema)``.
+    """Mark a pure function ``(self, party, shared) -> named arrays`` that computes a client's term of a sum.
 
+    It is laid out by ``layout(self, schema)``, and the coordinator gets its total only if it is ``revealed``.
     Totals of one ``family`` tell of the same rows, and their differences of single clients
     (:mod:`tacit.core.differencing`). None is for what has no statistic in common with other totals, such as
     gradients of a model that each round changes.
@@ -64,7 +58,7 @@ def contribution(
 
 
 def apply(function: Function) -> Function:
-    """Mark a function that turns an opened total into the next shared state."""
+    """Mark a pure function ``(self, total, shared) -> shared`` that makes new shared values of a total."""
     return _mark(function, Mark("apply"))
 
 
@@ -73,23 +67,13 @@ def find_marked(part: object, name: str, kind: str) -> tuple[Callable[..., Any],
     function = getattr(part, name, None)
     mark = getattr(function, "tacit", None)
     if function is None or not isinstance(mark, Mark) or mark.kind != kind:
-        raise ConfigError(
-            f"{type(part).__name__} has no {kind} '{name}': {nearest(name, _marked(part, kind))}"
-        )
+        owner: Any = type(part)
+        raise ConfigError(f"{owner.__name__} has no {kind} '{name}': {nearest(name, marks_of(owner, kind))}")
     return function, mark
 
 
-def _marked(part: object, kind: str) -> dict[str, Mark]:
-    owner: Any = type(part)
-    return {name: mark for name, mark in _marks_of(owner).items() if mark.kind == kind}
-
-
 @lru_cache(maxsize=64)  # every client that enrols asks for them
-def _marks_of(owner: Any) -> dict[str, Mark]:
+def marks_of(owner: Any, kind: str) -> dict[str, Mark]:
+    """Return the marks of a class's functions of a kind, by their names in order."""
     found = {name: getattr(getattr(owner, name, None), "tacit", None) for name in dir(owner)}
-    return {name: mark for name, mark in found.items() if isinstance(mark, Mark)}
-
-
-def revealed_by(part: object) -> list[str]:
-    """Return the names of the contributions of a part whose totals may be handed to the coordinator."""
-    return sorted(name for name, mark in _marked(part, "contribution").items() if mark.revealed)
+    return {name: mark for name, mark in found.items() if isinstance(mark, Mark) and mark.kind == kind}

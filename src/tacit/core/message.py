@@ -45,6 +45,9 @@ class Message(Mapping[str, Any]):
     _fields: dict[str, Value]
 
     def __init__(self, fields: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        if isinstance(fields, Message) and not more:  # frozen already
+            self._fields = fields._fields
+            return
         source = {**fields, **more} if fields else more
         self._fields = {name: values.freeze(value, name) for name, value in source.items()}
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from tacit.core.claims import Claim, recent
-from tacit.core.differencing import CELLS, ROWS, Subject, Subjects, check_cells, check_totals
+from tacit.core.differencing import ROWS, Subject, Subjects, check_opened
 from tacit.core.errors import ConfigError, DifferencingError, OpeningError
 from tacit.core.party import Party
 from tacit.core.row_space import left_alone
@@ -26,12 +26,8 @@ STANDING, SITES, OPENED = "standing/opened", "standing/sites", "opened/"
 
 def check_own(party: Party, what: str, subjects: Subjects, claim: Claim, least: int) -> None:
     """Refuse a total that with those opened at this client would show fewer than ``least`` clients."""
-    now = _names(party, claim)
-    for subject in subjects if least > 1 else ():
-        if now not in (known := _known(party, subject)):
-            check_totals(what, [_read(party, names) for names in known], _read(party, now), least)
-    if subjects == ROWS and now not in (counted := _known(party, CELLS)):
-        check_cells(what, [_read(party, names) for names in counted], _read(party, now))
+    now = _read(party, _names(party, claim))
+    check_opened(what, subjects, now, least, lambda one: [_read(party, raw) for raw in _known(party, one)])
 
 
 def remember_own(party: Party, subjects: Subjects, claim: Claim) -> None:

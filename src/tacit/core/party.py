@@ -7,7 +7,7 @@ commits them whole or leaves them as they were. Its *cache* may vanish. Nothing 
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Collection, ItemsView, Iterator
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -17,6 +17,7 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, SecretError
 from tacit.core.events import Noted
+from tacit.core.fields import add_prefix
 from tacit.core.message import Message
 from tacit.core.random import derive, generator
 from tacit.core.secret import Secret
@@ -43,6 +44,12 @@ class State(_Fields[Any]):
 
     def __repr__(self) -> str:
         return f"State({len(self)} fields)"
+
+    def replace(self, prefix: str, fields: Mapping[str, Any]) -> None:
+        """Keep these fields under a prefix, and no others: what is not among them must not come back."""
+        for name in [name for name in self if name.startswith(prefix) and name[len(prefix) :] not in fields]:
+            del self[name]
+        self.update(add_prefix(prefix, fields))
 
     def to_bytes(self) -> bytes:
         """Write out, as a deployed site does after every step."""
@@ -129,16 +136,6 @@ class Party:
         if self.read_holdout is None:
             raise ConfigError(f"{self.id} keeps no rows aside: ask for a federated hold-out first")
         return self.arrange(self.read_holdout())
-
-    @contextmanager
-    def only_rows(self, start: int, stop: int) -> Iterator[None]:
-        """Let the party see only some of its rows within the block."""
-        whole = self.read_rows
-        self.read_rows = lambda: whole().take(slice(start, stop))
-        try:
-            yield
-        finally:
-            self.read_rows = whole
 
     @property
     def identity(self) -> Secret:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.message import Message
 from tacit.core.protection import CoordinatorHalf
-from tacit.core.transport import LazyJobs
+from tacit.core.transport import Jobs, find_job
 
 # Folding visible pieces many at a time is what makes merging thousands of factors cheap.
 FOLD_BATCH = 32
@@ -36,11 +36,11 @@ class PendingSum:
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each party alone is told
     # Told who contributed before the total opens; raises if it must not.
     before_opening: Callable[[Sequence[str]], None] | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)  # what else rides on every ask for a contribution
     contributors: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # failed in a step of the protection; some matter
     _pieces: dict[str, list[Any]] = field(default_factory=dict)
-    _told: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.layout.clear and self.component != "method":
@@ -48,25 +48,21 @@ class PendingSum:
                 f"{self.contribution}: only a method says how clear fields are checked and folded"
             )
 
-    def with_fields(self, layout: Layout, told: Mapping[str, Any]) -> PendingSum:
-        """Return the same sum with other bounds, and with more fields on every ask."""
-        # Contributors and failures stay those of this sum.
-        return replace(self, layout=layout, _told={**self._told, **told})
-
     def contributions(
         self,
-        tickets: Mapping[str, Mapping[str, Any]] | None = None,
+        tickets: Jobs | None = None,
         common: Mapping[str, Any] | None = None,
         parties: Sequence[str] | None = None,
     ) -> Iterator[tuple[str, Message]]:
         """Ask for contributions, and yield them in party order, unless refused before the next is taken."""
         call = {"component": self.component, "contribution": self.contribution, "sum": self.number}
-        call |= add_prefix("ticket/", {**(common or {}), **self._told})
-        asked, given = self.parties if parties is None else tuple(parties), tickets or {}
-        jobs = LazyJobs(
-            asked, lambda party: {**add_prefix("ticket/", given.get(party, {})), **self.jobs.get(party, {})}
-        )
-        wave = self.link.wave(self.step, asked, call, jobs, failures=self.failures, number=self.number)
+        call |= add_prefix("ticket/", {**(common or {}), **self.told})
+        asked, given = self.parties if parties is None else tuple(parties), find_job(tickets)
+
+        def job(party: str) -> Mapping[str, Any]:
+            return {**add_prefix("ticket/", given(party)), **self.jobs.get(party, {})}
+
+        wave = self.link.wave(self.step, asked, call, job, failures=self.failures, number=self.number)
         for reply in wave:
             if reason := self._flaw(reply.message):
                 self.refuse(reply.party, reason)
@@ -117,11 +113,6 @@ class PendingSum:
         new = link.opened_totals.announce(self.subjects, found)
         if new and link.before_opening is not None:
             link.before_opening(found)
-
-    @property
-    def can_open(self) -> bool:
-        """Whether the total may open if all who are asked contribute."""
-        return self.link.opened_totals.opens(self.subjects, self.parties, self.link.min_contributions)
 
     def choose_others(self, contributors: frozenset[str]) -> tuple[str, ...] | None:
         """Return clients over whom the total may open, though not over all of these; None if too few stay."""

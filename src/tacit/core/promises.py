@@ -1,7 +1,7 @@
 """What a protection promises, as data: docs, exposure report and contract tests read the same."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Place = Literal["coordinator", "clients"]
@@ -30,11 +30,7 @@ class Promises:
     single: bool = False  # whether one client alone may be summed
     warnings: tuple[str, ...] = ()  # unsafe choices, said aloud in log and report
     proof: str = ""  # what a total proves of itself to the clients that open it; empty where they do not
-    model: str = field(init=False)  # who computes the model; follows from ``opens``
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "model", MODELS[self.opens])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the promises as plain values."""
-        return asdict(self)
+        """Return the promises as plain values, and who computes the model, which follows from them."""
+        return asdict(self) | {"model": MODELS[self.opens]}

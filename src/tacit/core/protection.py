@@ -170,8 +170,6 @@ class CoordinatorHalf:
     def admit(self, names: Sequence[str]) -> None:
         """Give parties that come later the keys they need."""
 
-    # -- a sum -------------------------------------------------------------------------------------
-
     def gather(self, pending: PendingSum) -> Mapping[str, Any]:
         """Form the protected total, folding contributions one by one."""
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")

@@ -1,9 +1,4 @@
-"""Randomness of three kinds, and never a shared stream.
-
-*Public*: from the manifest's seed and a label; everybody can repeat it. *A party's own*: from the
-site's secret and a label, so that the coordinator cannot predict which rows it drew. *Secret*: from
-the operating system, only in ``crypto``.
-"""
+"""Randomness from a key and a label, which can be repeated: public, or a party's own."""
 
 import hashlib
 from collections.abc import Iterable

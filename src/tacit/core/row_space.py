@@ -10,7 +10,6 @@ for some groups as P, cut to them, has eigenvalues of 1.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -24,9 +23,11 @@ MOST_SETS = 5_000  # of three owners or more
 
 def left_alone(totals: Sequence[AbstractSet[Piece]], least: int) -> frozenset[str]:
     """Return fewer owners than ``least`` of whom the last total shows more than those before did; or none."""
-    groups = list(_groups(totals))
-    matrix = np.array([members for members, _ in groups], dtype=np.float64).T  # total × group
-    owners = [frozenset(clients) for _, clients in groups]
+    groups: dict[tuple[bool, ...], set[str]] = defaultdict(set)
+    for piece in set().union(*totals):
+        groups[tuple(piece in total for total in totals)].add(piece[0])
+    matrix = np.array(list(groups), dtype=np.float64).T  # total × group
+    owners = [frozenset(clients) for clients in groups.values()]
     small = [place for place, clients in enumerate(owners) if len(clients) < least]
     if least < 2 or not small:
         return frozenset()
@@ -67,25 +68,18 @@ def _sets(owners: Sequence[frozenset[str]], sizes: Matrix, most: int) -> Iterato
     for size in range(1, most + 1):
         if size > 2 and comb(len(heavy), size) > MOST_SETS:
             return
-        yield from _heavy_sets(heavy, weight, size)
+        yield from _heavy_sets(heavy, weight, size, WHOLE)
 
 
-def _heavy_sets(heavy: Sequence[str], weight: Mapping[str, float], size: int) -> Iterator[frozenset[str]]:
-    """Yield sets of this size whose groups could have an eigenvalue of 1; clients come by falling weight."""
-    if size > 2:
-        yield from (frozenset(clients) for clients in combinations(heavy, size))
-        return
+def _heavy_sets(
+    heavy: Sequence[str], weight: Mapping[str, float], size: int, least: float
+) -> Iterator[frozenset[str]]:
+    """Yield sets of this size that together weigh ``least`` or more; clients come by falling weight."""
     for place, client in enumerate(heavy):
-        if size * weight[client] < WHOLE:
+        if size * weight[client] < least:
             return
-        for other in heavy[place + 1 :] if size == 2 else (client,):
-            if size == 2 and weight[client] + weight[other] < WHOLE:
-                break
-            yield frozenset((client, other))
-
-
-def _groups(totals: Sequence[AbstractSet[Piece]]) -> Iterator[tuple[tuple[bool, ...], set[str]]]:
-    found: dict[tuple[bool, ...], set[str]] = defaultdict(set)
-    for piece in set().union(*totals):
-        found[tuple(piece in total for total in totals)].add(piece[0])
-    yield from found.items()
+        if size == 1:
+            yield frozenset((client,))
+            continue
+        for others in _heavy_sets(heavy[place + 1 :], weight, size - 1, least - weight[client]):
+            yield others | {client}

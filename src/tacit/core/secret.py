@@ -3,6 +3,8 @@
 import hmac
 from typing import Any, NoReturn
 
+from tacit.core.errors import SecretError
+
 
 class Secret:
     """A key or seed that refuses to be encoded, printed, copied or iterated.
@@ -31,8 +33,6 @@ class Secret:
     __hash__ = None  # type: ignore[assignment]  # a hash would be a fingerprint of the secret
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        from tacit.core.errors import SecretError
-
         raise SecretError(
             "a Secret was about to be copied, iterated or serialised: keep it in the party's vault, "
             "and call reveal() only where it is used"

@@ -24,7 +24,7 @@ class SettingsGroup:
     prefix: ClassVar[str] = ""  # before the names of the group's settings wherever they are flat
 
     def __post_init__(self) -> None:
-        check_settings(self, type(self).__name__)
+        check_settings(type(self), vars(self), type(self).__name__)
         check_rules(self, self.rules(), self.prefix)
 
     def rules(self) -> Iterable[Rule]:
@@ -48,6 +48,11 @@ class Setting(NamedTuple):
     def hint(self) -> Any:
         """Type of the setting."""
         return _hints(self.owner)[self.field.name]
+
+    @property
+    def words(self) -> list[str]:
+        """Words of which its value must be one; empty if any will do."""
+        return [word for word in _allowed(self.hint) if isinstance(word, str)]
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
@@ -90,18 +95,18 @@ def check_rules(part: object, rules: Iterable[Rule], prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{name} is {getattr(part, name)}: {way_out}")
 
 
-def check_settings(part: object, where: str) -> None:
+def check_settings(kind: type, values: Mapping[str, Any], where: str) -> None:
     """Refuse a setting that is none of its type's words, or no whole number, and a group of another class."""
-    kind: type = type(part)
     for name, allowed in _choices(kind).items():
-        if (value := getattr(part, name)) not in allowed:
+        if (value := values.get(name, getattr(kind, name, allowed[0]))) not in allowed:
             way_out = nearest(str(value), [str(word) for word in allowed])
             raise ConfigError(f"{where}: option {name} = {value!r}: {way_out}")
     for field in dataclasses.fields(kind):
-        if field.type in (int, "int") and not isinstance(value := getattr(part, field.name), Integral):
+        value = values.get(field.name, getattr(kind, field.name, 0))
+        if field.type in (int, "int") and not isinstance(value, Integral):
             raise ConfigError(f"{where}: option {field.name} = {value!r}: give a whole number")
     for name, default in groups_of(kind).items():
-        if type(value := getattr(part, name)) is not type(default):
+        if type(value := values.get(name, default)) is not type(default):
             raise ConfigError(f"{where}: {name} is {value!r}: give {name}={type(default).__name__}(…)")
 
 

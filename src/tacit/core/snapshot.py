@@ -1,11 +1,9 @@
 """Snapshots: what a coordinator writes down so that another process can go on, and how all take it up again.
 
-There is one record for two uses, and no secret is ever in it. A *standing federation* goes on with the same
-parties and keys. A *run that was stopped* agrees on keys anew, under the same manifest but for the number of
-the attempt, and takes up only what was learnt: the coordinator's shared values, or each site's own replica,
-which then opens, with the earlier attempt's key, totals that the coordinator has written down and cannot
-open. Only where parties vanish with the process, in experiments, the experimenter reads the replica of a
-client and hands it to all of them.
+A *standing federation* goes on with the same parties and keys, a *run that was stopped* with what was learnt:
+the coordinator's shared values, or each site's own replica, which opens, with the earlier attempt's key, what
+the coordinator has written down. Only where parties vanish with the process, in experiments, the experimenter
+reads the replica of a client and hands it to all of them. No secret is ever in a snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tacit.core.briefing import read_log
 from tacit.core.claims import HISTORY
-from tacit.core.client import attempts, keep_replica, manifest_of, replica_at
+from tacit.core.client import attempts, manifest_of, replica_at
 from tacit.core.contribution import told_digest
 from tacit.core.differencing import OpenedTotals
 from tacit.core.errors import ConfigError, DataError, StepError
@@ -90,9 +88,6 @@ class EnrolledParty(NamedTuple):
     protection: bytes
 
 
-# -- the same parties and keys: standing federations -----------------------------------------------------
-
-
 def take(coordinator: Coordinator) -> Snapshot:
     """Return all that a coordinator with the same parties needs to go on."""
     log = Message(coordinator.link.briefing.write_all())
@@ -125,9 +120,6 @@ def restore(
     coordinator.sums = snapshot.sums
     kept = {party.name: Message.decode(party.protection) for party in enrolled}
     coordinator.protection.restore(snapshot.protection, kept)
-
-
-# -- the same manifest, keys agreed anew: runs that were stopped -----------------------------------------
 
 
 def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
@@ -222,7 +214,11 @@ def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
 def restore_replica(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Take up, at a client, its own replica from before the run was stopped; in experiments a given one."""
     if EARLIER + "attempt" in message:
-        owner = _earlier_self(party, message[EARLIER + "attempt"])
+        attempt, run = message[EARLIER + "attempt"], manifest_of(party).run
+        if (owner := attempts(party).get(attempt)) is None:
+            raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {run}")
+        if owner.state.get("schema") != party.state["schema"]:
+            raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {run}")
         log = Message(strip_prefix(EARLIER, message))
         end = log["log/first"] + len(read_log(log)) - 1
         replica = replica_at(owner, components, shared.schema, log, end)
@@ -231,15 +227,6 @@ def restore_replica(party: Party, message: Message, components: Components, shar
     else:
         raise ConfigError(f"{party.id} takes a model that it did not learn in experiments only")
     party.state["position"], party.state[HISTORY] = 0, replica.digest()
-    keep_replica(party, replica)
+    party.state.replace("shared/", replica)
     # All have the key of the attempt in which they learnt this, and not yet that of the new one.
     return Message(digest=told_digest(owner, components, replica))
-
-
-def _earlier_self(party: Party, attempt: int) -> Party:
-    run, known = manifest_of(party).run, attempts(party).get(attempt)
-    if known is None:
-        raise StepError(f"{party.id} remembers nothing of attempt {attempt} at run {run}")
-    if known.state.get("schema") != party.state["schema"]:
-        raise DataError(f"{party.id} learnt under another schema in attempt {attempt} at run {run}")
-    return known

@@ -1,9 +1,7 @@
 """The client half of a standing federation: bring rows, take them back, open the total when asked.
 
-A standing total stays shut while contributions join and leave it one by one. A client keeps a small ledger
-of what it brought: the name of each contribution, its rows, and a digest of its vector. It withdraws by
-sending the negative of the same vector, computed again from the same rows; the ledger refuses rows that
-were brought already, and notices rows that have changed since.
+A client keeps a small ledger of what it brought: the name of each contribution, its rows, and a digest of its
+vector. It withdraws by sending the negative of the same vector, computed again from the same rows.
 
 A site of its own (:attr:`~tacit.core.manifest.Manifest.stands`) takes no word of the coordinator for what is
 in a total. It chooses its rows itself, in *pieces*: first those with which it enrolled, then all that are new
@@ -13,6 +11,7 @@ site compares the pieces in it with those of all totals that it has opened.
 
 import hashlib
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from tacit.core.claims import Term, name_of, piece_of, read_lines, read_standing_claim, standing_label
 from tacit.core.client import layout_of, manifest_of, open_at_client, protection_half, view_of
 from tacit.core.contribution import check_counted, told_digest
-from tacit.core.errors import DataError, MessageError, OpeningError, ReplayError, SchemaError, StepError
+from tacit.core.errors import DataError, OpeningError, ReplayError, SchemaError, StepError
 from tacit.core.fields import add_prefix, read_integer, strip_prefix
 from tacit.core.manifest import Components
 from tacit.core.marks import find_marked
@@ -42,11 +41,13 @@ DONE = "standing"  # in a party's cache: what it has done in this step, for its 
 
 def change_contribution(party: Party, message: Message, components: Components, shared: Shared) -> Message:
     """Bring a contribution, or withdraw it, as the coordinator's standing total asks for it."""
-    _same_terms(party)
+    terms = replace(manifest_of(party), run="").digest  # each batch may be a run of its own
+    if party.state.setdefault(TERMS, terms) != terms:
+        raise StepError(
+            f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
+        )
     _check_asked(components, message, 0)
     name, sign, own = message["id"], message["sign"], manifest_of(party).stands
-    if sign not in (1.0, -1.0):
-        raise MessageError(f"a contribution is brought (1) or withdrawn (-1), not taken {sign} times")
     # What the coordinator never acknowledged was lost on the way, and what it no longer lists is withdrawn.
     listed = {*message["accepted"], name}
     ledger = {key: entry for key, entry in party.state.get(LEDGER, {}).items() if key in listed}
@@ -55,7 +56,7 @@ def change_contribution(party: Party, message: Message, components: Components, 
         raise StepError(f"{party.id} never contributed '{name}', or has withdrawn it: nothing to take back")
     _same_columns(party, shared)
     # "All" are those that it brought, if it did: a client may have more rows by now.
-    start, stop = _read_rows(message) or (known[:2] if known else (0, party.data.rows))
+    start, stop = message.get("rows") or (known[:2] if known else (0, party.data.rows))
     if own:
         start, stop = _own_rows(party, message)
     _check_rows(party, name, (start, stop), ledger)
@@ -64,8 +65,9 @@ def change_contribution(party: Party, message: Message, components: Components, 
     layout = layout_of(components.method, message["contribution"], shared.schema).growing()
 
     def vector_of(first: int, last: int) -> tuple[Vector, str]:
-        with party.only_rows(first, last):
-            found = layout.pack(function(party, shared))
+        part = copy(party)  # that sees some of the rows only
+        part.read_rows = lambda: party.read_rows().take(slice(first, last))
+        found = layout.pack(function(part, shared))
         return found, hashlib.sha256(found.tobytes()).hexdigest()
 
     vector, digest = vector_of(start, stop)
@@ -145,15 +147,6 @@ def _own_pieces(party: Party, message: Message, components: Components, schema: 
     return frozenset(pieces)
 
 
-def _same_terms(party: Party) -> None:
-    """Refuse other terms than those of the first batch, though each batch may be a run of its own."""
-    terms = replace(manifest_of(party), run="").digest
-    if party.state.setdefault(TERMS, terms) != terms:
-        raise StepError(
-            f"{party.id} agreed to other terms (method, protection, thresholds) for this standing federation"
-        )
-
-
 def _same_columns(party: Party, shared: Shared) -> None:
     agreed, own = ({c.name: c.kind for c in held.columns} for held in (shared.schema, party.data))
     if list(agreed.items()) == list(own.items()) and shared.schema.task == party.data.task:
@@ -161,14 +154,6 @@ def _same_columns(party: Party, shared: Shared) -> None:
     odd = [name for name in {**agreed, **own} if agreed.get(name) != own.get(name)]
     what = f"'{odd[0]}' is not the same in both" if odd else "their order or the task differs"
     raise SchemaError(f"{party.id} has other columns than the federation agreed on: {what}")
-
-
-def _read_rows(message: Message) -> tuple[int, int] | None:
-    if (rows := message.get("rows")) is None:
-        return None
-    if not isinstance(rows, tuple) or len(rows) != 2 or not all(type(place) is int for place in rows):
-        raise MessageError("rows are no two whole numbers: give the first and the one after the last")
-    return rows
 
 
 def _check_rows(party: Party, name: str, rows: tuple[int, int], ledger: Mapping[str, Any]) -> None:
@@ -211,10 +196,8 @@ def open_standing_total(party: Party, message: Message, components: Components, 
     result = apply_standing_total(components, message, total, shared)
     if own:
         remember_pieces(party, pieces)
-        for name in [name for name in party.state if name.startswith(MODEL)]:
-            del party.state[name]
         # What the total says beyond the model is not kept: it could be subtracted from the next.
-        party.state.update(add_prefix(MODEL, view_of(components, result)))
+        party.state.replace(MODEL, view_of(components, result))
         inside = sorted(f"{client}:{piece}" for client, piece in pieces)
         party.cache[DONE] = {"did": "opened", "total": inside, "clients": clients}
     shown = add_prefix("shared/", result) if manifest.experiment else {}

@@ -6,13 +6,17 @@ leaves the party as it was.
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tacit.core import client
 from tacit.core.client import Assemble
 from tacit.core.contribution import adopt_model, contribute, disclose_total, lead_total, show_model
-from tacit.core.errors import MessageError, ReplayError, StepError, TacitError, nearest
+from tacit.core.errors import MessageError, ReplayError, StepError, StepTimeoutError, TacitError, nearest
 from tacit.core.fields import MOST, Kind, check_fields, read_integer
 from tacit.core.marks import find_marked
 from tacit.core.message import DEFAULT_LIMIT, Message
@@ -46,14 +50,15 @@ def perform(
     *,
     keep_reply: bool = False,
     limit: int = DEFAULT_LIMIT,
+    timeout: float | None = None,
     caught: Callable[[Exception], None] | None = None,
 ) -> bytes:
     """Perform one ask and return the encoded reply; a failure is a reply, too.
 
     ``call`` is what all parties of the wave are asked, ``job`` the encoded message for this one, if any, of
     at most ``limit`` bytes. ``assemble`` builds the components that a manifest names from what this site has
-    installed. With ``keep_reply`` a repeated ask gets the stored reply again (deployed engines). ``caught``
-    is told what a step raised, where parties and coordinator are one process.
+    installed. With ``keep_reply`` a repeated ask gets the stored reply again (deployed engines). A step may
+    take ``timeout`` seconds. ``caught`` is told what it raised, where all parties are in one process.
     """
     started = cpu_seconds()
     asked = ""
@@ -63,9 +68,13 @@ def perform(
             stored: bytes = party.state["$reply"]
             return stored
     try:
-        with party.transaction():
+        # A step that is told to have failed must not have happened, whenever the alarm rang.
+        with party.transaction(), deadline(timeout):
             own = _job(party, call, job, limit)
-            message = _merge(call, own)
+            # A site looks at the call alone when it judges what it is asked for.
+            if doubled := {*call, "component", "contribution"} & (own or {}).keys():
+                raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
+            message = call | own if own else call
             serial = read_integer(message, "$serial")
             if serial <= (last := party.state.get("$serial", -1)):
                 raise ReplayError(
@@ -85,6 +94,33 @@ def perform(
             caught(error)
     failure = Message({"$failure": text, "$cpu": cpu_seconds() - started})
     return _sent(party, call.get("$serial"), failure)
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Refuse a block that takes longer than some seconds: interrupt it, where the platform can."""
+    if seconds is None:
+        yield
+        return
+    until = time.perf_counter() + seconds
+
+    def ring(*_: object) -> None:
+        raise StepTimeoutError(
+            f"the step took longer than its {seconds:g} s: give it more time, or less to do"
+        )
+
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+            stack.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            stack.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        except Exception:
+            if time.perf_counter() < until:
+                raise
+    if time.perf_counter() >= until:
+        ring()
 
 
 def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
@@ -119,24 +155,15 @@ def _reply(party: Party, serial: int, reply: Message, started: float) -> bytes:
     return _sent(party, serial, reply | more)
 
 
-def _merge(call: Message, job: Message | None) -> Message:
-    if not job:
-        return call
-    # A site looks at the call alone when it judges what it is asked for.
-    if doubled := {*call, "component", "contribution"} & job.keys():
-        raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
-    return call | job
-
-
 def _run_step(
     party: Party, call: Message, job: Message | None, message: Message, assemble: Assemble
 ) -> Message:
     check_fields({name: message[name] for name in ("$step", "$manifest")}, {})
     kind, _, name = message["$step"].partition(".")
     if kind == "client" and name in ("enrol", "enrol_service"):
-        return (client.enrol if name == "enrol" else client.enrol_service)(party, message, assemble)
+        return client.enrol(party, message, assemble, serves=name == "enrol_service")
     # The digest names method, protection and thresholds: nobody can be asked for less later.
-    if message["$manifest"] != client.enrolled_digest(party):
+    if "manifest" not in party.state or message["$manifest"] != client.manifest_of(party).digest:
         raise StepError(f"{party.id} did not agree to manifest {message['$manifest'][:12]}…: enrol it first")
     components = client.components_of(party, assemble)
     _check_fields(party, call, job, components.protection.field_kinds)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -25,47 +26,39 @@ from tacit.core.protection import Protection
 from tacit.core.tags import ask_context, reply_context, tagged, untagged
 from tacit.core.text import abbreviate, foreign
 
+# What each party alone is told; by a function if thousands of proofs need not be held at once.
+Jobs = Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any]]
 Transcript = Callable[[str, str, str, bytes], None]  # receiver, sender, step, what was received
 ENROLMENT = ("client.enrol", "client.enrol_service")  # steps before there is a channel
 MOST_NOTES = 20  # of one reply
 
 
+@dataclass(eq=False, repr=False)
 class Transport:
     """Serial numbers, tags, accounts, quorum and transcript of one run."""
 
-    def __init__(
-        self,
-        engine: Engine,  # where the parties live
-        manifest: Manifest,
-        protection: Protection,  # of whose messages the exposure report tells
-        events: Events,
-        *,
-        timeout: float | None = None,  # seconds a party may take for a step
-        transcript: Transcript | None = None,  # told everything that anyone received
-    ) -> None:
-        self.engine = engine
-        self.manifest = manifest
-        self._protection = protection
-        self.events = events
-        self.channels = Vault()  # party -> key of the tags between it and the coordinator
-        self.services: set[str] = set()  # parties without rows, such as a key server
-        self.failures: dict[str, str] = {}  # party -> why it failed last
-        self.unanswered: Counter[str] = Counter()  # party -> invitations that it did not answer
-        self.contributors = 0  # of the total that was formed last
-        self.waves = 0
-        self._timeout = timeout
-        self._transcript = transcript
-        self.serial = 0
-        self._asking = False
-        self._cpu_mark = cpu_seconds()
-        self._cpu_inline = 0.0
+    engine: Engine  # where the parties live
+    manifest: Manifest
+    protection: Protection  # of whose messages the exposure report tells
+    events: Events
+    transcript: Transcript | None = None  # told everything that anyone received
+    channels: Vault = field(default_factory=Vault)  # party -> key of the tags between it and the coordinator
+    services: set[str] = field(default_factory=set)  # parties without rows, such as a key server
+    failures: dict[str, str] = field(default_factory=dict)  # party -> why it failed last
+    unanswered: Counter[str] = field(default_factory=Counter)  # party -> invitations that it did not answer
+    contributors: int = 0  # of the total that was formed last
+    waves: int = 0
+    serial: int = 0
+    _asking: bool = False
+    _cpu_mark: float = field(default_factory=cpu_seconds)
+    _cpu_inline: float = 0.0
 
     def wave(
         self,
         step: str,
         parties: Sequence[str],
         call: Mapping[str, Any],
-        jobs: Mapping[str, Mapping[str, Any]] | None = None,
+        jobs: Jobs | None = None,
         *,
         failures: dict[str, str],
         number: int | None = None,
@@ -90,16 +83,16 @@ class Transport:
             fields.update(told_to_all)
             raw = Message(fields).encode()
             starting = briefing is not None and bool(briefing.shared) and briefing.shared is briefing.initial
-            exposure = Exposure(wave, step, self._protection, starting=starting, aggregate=aggregate)
+            exposure = Exposure(wave, step, self.protection, starting=starting, aggregate=aggregate)
             if parties:
-                exposure.asked(self._role(parties[0]), fields, len(parties))
-            write_job = self._job_writer(step, raw, exposure)
+                exposure.asked(parties[0] if parties[0] in self.services else "client", fields, len(parties))
+            write_job, own = self._job_writer(step, raw, exposure), find_job(jobs)
 
             def job(party: str) -> tuple[str, bytes]:
-                return party, write_job(party, {**(jobs or {}).get(party, {}), **told_to_one(party)})
+                return party, write_job(party, {**own(party), **told_to_one(party)})
 
             good, awaited = 0, set(parties)
-            for reply in self.engine.ask(raw, map(job, parties), self._timeout):
+            for reply in self.engine.ask(raw, map(job, parties)):
                 if reply.party not in awaited:  # counted twice, a contribution would weigh double
                     self.events.emit(Noted(reply.party, "a reply that nobody waits for: ignored", "warning"))
                     continue
@@ -139,9 +132,9 @@ class Transport:
         digest = hashlib.sha256(raw).digest()
 
         def write(party: str, own: Mapping[str, Any]) -> bytes:
-            exposure.asked(self._role(party), own)
-            if self._transcript:
-                self._transcript(party, COORDINATOR, step, raw + Message(own).encode())
+            exposure.asked(party if party in self.services else "client", own)
+            if self.transcript:
+                self.transcript(party, COORDINATOR, step, raw + Message(own).encode())
             channel = self.channels.get(party)
             if channel is not None:
                 return tagged(Message(own), channel, *ask_context(self.serial, party, digest)).encode()
@@ -180,12 +173,9 @@ class Transport:
             return reply.message
         return untagged(reply.message, channel, *reply_context(self.serial, reply.party))
 
-    def _role(self, party: str) -> str:
-        return party if party in self.services else "client"
-
     def _reason(self, reply: Reply, step: str) -> str | None:
-        if self._transcript:
-            self._transcript(COORDINATOR, reply.party, step, reply.message.encode())
+        if self.transcript:
+            self.transcript(COORDINATOR, reply.party, step, reply.message.encode())
         if step not in ENROLMENT:
             try:
                 self.authentic(reply)
@@ -228,30 +218,14 @@ class Transport:
             for reason, parties in list(groups.items())[:5]
         )
         more = f"; and {len(groups) - 5} more reasons" if len(groups) > 5 else ""
-        of_data = bool(failures) and all(map(_is_of_data, failures.values()))
+        kinds = {"DataError", *(kind.__name__ for kind in DataError.__subclasses__())}
+        of_data = bool(failures) and kinds.issuperset(text.partition(":")[0] for text in failures.values())
         raise (DataQuorumError if of_data else QuorumError)(
             f"{what}: {len(good)} of {len(asked)} clients contributed, the quorum is {needed}. "
             f"Failed: {told}{more}. Mend these clients{', or lower the quorum' * bool(good)}"
         )
 
 
-def _is_of_data(failure: str) -> bool:
-    kinds: list[type] = [DataError, *DataError.__subclasses__()]
-    return failure.partition(":")[0] in {kind.__name__ for kind in kinds}
-
-
-class LazyJobs(Mapping[str, Mapping[str, Any]]):
-    """Fields for each party, made when they are sent: thousands of proofs need not be held at once."""
-
-    def __init__(self, parties: Sequence[str], make: Callable[[str], Mapping[str, Any]]) -> None:
-        self._parties, self._make = dict.fromkeys(parties), make
-
-    def __getitem__(self, party: str) -> Mapping[str, Any]:
-        self._parties[party]
-        return self._make(party)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parties)
-
-    def __len__(self) -> int:
-        return len(self._parties)
+def find_job(jobs: Jobs | None) -> Callable[[str], Mapping[str, Any]]:
+    """Return a function that gives the fields of a party's job: none if there is no job for it."""
+    return jobs if callable(jobs) else lambda party: (jobs or {}).get(party, {})

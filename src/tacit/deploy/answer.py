@@ -24,6 +24,7 @@ from tacit.core.fields import strip_prefix
 from tacit.core.manifest import Manifest
 from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.party import Charge, Party, identity_of
+from tacit.core.steps import perform
 from tacit.core.transport import ENROLMENT
 from tacit.data.catalog import content_digest
 from tacit.data.files import absolute, load
@@ -33,7 +34,7 @@ from tacit.deploy.standing import begin_pieces, check_asked, digest_of_first, ma
 from tacit.engines.assembly import assemble
 from tacit.engines.holdings import Holdings, holdings_of
 from tacit.engines.sitefolder import SiteFolder
-from tacit.engines.sites import perform_in_time, site_secret
+from tacit.engines.sites import site_secret
 from tacit.protections.keys.authenticated import signer
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import OWN_ROWS, Settings, table_of
@@ -63,7 +64,7 @@ def answer(folder: SiteFolder, told: str, call: bytes, job: bytes, timeout: floa
                 _check_invitation(folder, party, message, settings)
             else:
                 _check_enrolled(folder, party, message, settings)
-            raw = perform_in_time(
+            raw = perform(
                 party, message, job, assemble, timeout=timeout, keep_reply=True, limit=DEFAULT_LIMIT
             )
             if "manifest" in party.state:

@@ -39,14 +39,12 @@ class EmbeddedEngine:
         holdings: Holdings,
         *,
         workers: int = 0,  # starting one costs a second or two of imports
-        seed: int = 0,
         timeout: float | None = None,  # seconds a step may take
-        cold: bool = False,  # whether states are written out and read back, as on a deployed engine
-        keep_replies: bool = False,  # for repeated asks, as on a deployed engine
         limit: int = DEFAULT_LIMIT,
         services: Sequence[str] = (),  # parties without rows; they live in this process
         assemble: Assemble = assemble_installed,
         sites: Sites | None = None,  # the parties of this process, if not those that hold rows
+        **settings: Any,  # of the parties: see ``Sites``
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers is {workers}: 0 runs in this process, 2 uses two more")
@@ -57,7 +55,7 @@ class EmbeddedEngine:
         self._limit, self._timeout = limit, timeout
         self._index = {name: index for index, name in enumerate(self._names)}
         here = holdings if workers == 0 else holdings.part(np.empty(0, dtype=np.int64))
-        settings: dict[str, Any] = {"seed": seed, "cold": cold, "keep_replies": keep_replies, "limit": limit}
+        settings |= {"limit": limit, "timeout": timeout}
         self._sites = sites or Sites(here, assemble, **settings)
         # They import at the same time; the first long write waits for the imports.
         self._workers = [_Worker() for _ in range(workers)]
@@ -79,7 +77,7 @@ class EmbeddedEngine:
         """The last error that a party's step raised in this process."""
         return self._sites.last_error
 
-    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+    def ask(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:
             raise MessageError(f"message of {len(call):,} bytes, the limit is {self._limit:,}: send less")
@@ -88,24 +86,30 @@ class EmbeddedEngine:
         if first is None:
             return iter(())
         here = not self._workers or first[0] in self._services
-        ask = self._ask_here if here else self._ask_workers
-        return ask(call, chain([first], waiting), timeout or self._timeout)
+        return (self._ask_here if here else self._ask_workers)(call, chain([first], waiting))
 
-    def _ask_here(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
+    def _ask_here(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         message = Message.decode(call, self._limit)
         for name, job in jobs:
             started = cpu_seconds()
-            raw = self._sites.perform(name, message, job, timeout)
+            raw = self._sites.perform(name, message, job)
             spent = cpu_seconds() - started
             yield read_reply(name, raw, len(call) + len(job), limit=self._limit, inline=spent)
 
-    def _ask_workers(self, call: bytes, jobs: Iterable[Job], timeout: float | None) -> Iterator[Reply]:
+    def _ask_workers(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         pending: deque[tuple[_Worker, Future[Frames], list[Job]]] = deque()
-        patience = None if timeout is None else timeout * BLOCK + 10.0
+        patience = None if self._timeout is None else self._timeout * BLOCK + 10.0
 
         def first() -> Iterator[Reply]:
             worker, replies, batch = pending.popleft()
-            return self._replies(worker.receive(replies, patience), batch, len(call))
+            raws = worker.receive(replies, patience)
+            for position, (name, job) in enumerate(batch):
+                size = len(call) + len(job)
+                if raws is None:
+                    reason = "StepError: the worker process of this client ended"
+                    yield Reply(name, Message(), reason, size, 0)
+                else:
+                    yield read_reply(name, raws[position], size, limit=self._limit)
 
         try:
             for block, group in groupby(jobs, key=lambda job: self._index[job[0]] // BLOCK):
@@ -113,20 +117,12 @@ class EmbeddedEngine:
                 worker = self._workers[block % len(self._workers)]
                 while sum(other is worker for other, _, _ in pending) >= IN_FLIGHT:
                     yield from first()
-                pending.append((worker, worker.send(call, timeout, batch), batch))
+                pending.append((worker, worker.send(call, batch), batch))
             while pending:
                 yield from first()
         finally:
             for _, replies, _ in pending:  # of a wave that is given up half-way
                 replies.cancel()
-
-    def _replies(self, raws: Frames, batch: list[Job], down: int) -> Iterator[Reply]:
-        for position, (name, job) in enumerate(batch):
-            size = down + len(job)
-            if raws is None:
-                yield Reply(name, Message(), "StepError: the worker process of this client ended", size, 0)
-            else:
-                yield read_reply(name, raws[position], size, limit=self._limit)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -135,51 +131,48 @@ class EmbeddedEngine:
         self._workers = []
 
 
-class _Worker:
+class _Worker(WorkerProcess):
     """One worker process; a thread of its own writes asks to it and reads the replies, batch after batch."""
 
     def __init__(self) -> None:
-        worker = WorkerProcess("tacit.engines.worker")
-        self._process, self._asks, self._replies = worker.process, worker.asks, worker.replies
+        super().__init__("tacit.engines.worker")
         self._call: bytes | None = None  # that the process knows
         self._thread = ThreadPoolExecutor(1)
         self._last: Future[Frames] | None = None
 
     def begin(self, pieces: list[bytes]) -> None:
         with suppress(BrokenPipeError):
-            write_frames(self._asks, pieces)
+            write_frames(self.asks, pieces)
 
-    def send(self, call: bytes, timeout: float | None, batch: list[Job]) -> Future[Frames]:
+    def send(self, call: bytes, batch: list[Job]) -> Future[Frames]:
         names = "\n".join(name for name, _ in batch).encode()
-        seconds = b"" if timeout is None else repr(timeout).encode()
-        pieces = [seconds, names, *(job for _, job in batch)]
-        self._last = replies = self._thread.submit(self._exchange, call, pieces)
-        return replies
+        self._last = self._thread.submit(self._exchange, call, [names, *(job for _, job in batch)])
+        return self._last
 
     def _exchange(self, call: bytes, pieces: list[bytes]) -> Frames:
         """Write a batch, with its call unless that is known, and return the replies; None if it is gone."""
         try:
-            write_frames(self._asks, [b"" if call is self._call else call, *pieces])
+            write_frames(self.asks, [b"" if call is self._call else call, *pieces])
         except BrokenPipeError:
             return None
         self._call = call
-        return read_frames(self._replies)
+        return read_frames(self.replies)
 
     def receive(self, replies: Future[Frames], patience: float | None) -> Frames:
         try:
             return replies.result(patience)
         except TimeoutError:
-            self._process.kill()
+            self.process.kill()
             return None
 
     def close(self) -> None:
         if self._last is not None and not self._last.done():  # it works for a wave that was given up
-            self._process.kill()
-        self._thread.submit(self._asks.close)
+            self.process.kill()
+        self._thread.submit(self.asks.close)
         try:
-            self._process.wait(timeout=5)
+            self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.process.kill()
         self._thread.shutdown()
-        self._process.wait()
-        self._replies.close()
+        self.process.wait()
+        self.replies.close()

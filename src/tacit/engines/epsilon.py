@@ -41,11 +41,11 @@ class Spent:
     written: float  # when it was charged last, in seconds since 1970
 
 
+@dataclass(frozen=True)
 class EpsilonLedger:
     """The account in one file, made with the first charge."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def charge(self, terms: str, run: str, charge: Charge, limit: float | None = None) -> None:
         """Write a charge down, or refuse it; ``terms`` is the digest of what a run's attempts agreed on."""

@@ -131,21 +131,18 @@ class FlowerEngine:
         """Return the names of those whose SuperNodes are connected."""
         return tuple(self._nodes())
 
-    def ask(self, call: bytes, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Reply]:
+    def ask(self, call: bytes, jobs: Iterable[Job]) -> Iterator[Reply]:
         """Ask each party of ``jobs``; replies stream back in that order."""
         if len(call) > self._limit:
             raise MessageError(f"message of {len(call):,} bytes, the limit is {self._limit:,}: send less")
-        seconds = timeout or self._timeout
         nodes, waiting = self._nodes(), iter(jobs)
         while batch := list(islice(waiting, BATCH)):
-            yield from self._ask(call, batch, seconds, nodes)
+            yield from self._ask(call, batch, nodes)
 
-    def _ask(
-        self, call: bytes, batch: Sequence[Job], timeout: float | None, nodes: dict[str, int]
-    ) -> Iterator[Reply]:
+    def _ask(self, call: bytes, batch: Sequence[Job], nodes: dict[str, int]) -> Iterator[Reply]:
         from flwr.app import Message as FlowerMessage
 
-        began = time.monotonic()
+        began, timeout = time.monotonic(), self._timeout
         there = [(name, job) for name, job in batch if name in nodes]
         messages = [
             FlowerMessage(pack(call, job, timeout), dst_node_id=nodes[name], message_type=KIND)

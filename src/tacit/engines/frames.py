@@ -21,17 +21,13 @@ def write_frames(stream: BinaryIO, pieces: Sequence[bytes]) -> None:
 
 def read_frames(stream: BinaryIO) -> list[bytes] | None:
     """Read a batch; None if the other end is gone."""
-    head = stream.read(_COUNT.size)
-    if len(head) < _COUNT.size:
+    try:
+        (count,) = _COUNT.unpack(stream.read(_COUNT.size))
+        lengths = struct.unpack(f"<{count}Q", stream.read(8 * count))
+    except struct.error:  # fewer bytes came
         return None
-    (count,) = _COUNT.unpack(head)
-    raw = stream.read(8 * count)
-    if len(raw) < 8 * count:
-        return None
-    lengths = struct.unpack(f"<{count}Q", raw)
     pieces = [stream.read(length) for length in lengths]
-    whole = all(len(piece) == length for piece, length in zip(pieces, lengths, strict=True))
-    return pieces if whole else None
+    return pieces if tuple(map(len, pieces)) == lengths else None
 
 
 class WorkerProcess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,14 +16,13 @@ from tacit.core.errors import ConfigError
 from tacit.core.message import Message
 from tacit.core.random import generator
 from tacit.data.findings import Finding, look, look_at_balance, words_by_column
-from tacit.data.partition import BY_FILE, BY_VALUE, split
-from tacit.data.partition import partition as divide_rows
 from tacit.data.skew import look_at_sites, sites_of
 from tacit.data.table import Column, Label, Table, joined
 
 DESCRIBED = ("name", "columns", "task", "classes", "target_names", "chosen")  # of a table, beside its arrays
 
 
+@dataclass(eq=False, repr=False)
 class Holdings:
     """Rows of many parties in one table, ordered by owner: a party's rows are a view.
 
@@ -30,16 +30,13 @@ class Holdings:
     them aside for evaluation.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        offsets: NDArray[np.int64],
-        names: Sequence[str],
-        kept: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.table = table
-        self.offsets = offsets
-        self.names = tuple(names)
+    table: Table
+    offsets: NDArray[np.int64]
+    names: Sequence[str]
+    kept: InitVar[NDArray[np.int64] | None] = None
+
+    def __post_init__(self, kept: NDArray[np.int64] | None) -> None:
+        self.names = tuple(self.names)
         self.holdout_sizes = np.zeros(len(self.names), dtype=np.int64) if kept is None else kept
         self._rows: dict[int, Table] = {}  # views, not copies
 
@@ -89,31 +86,11 @@ class Holdings:
 
     def to_messages(self) -> list[Message]:
         """Return the holdings as messages, for a worker process."""
-        return [self.to_message()]
-
-    def to_message(self) -> Message:
-        """Return the holdings as a message."""
         table = self.table
         described = {name: getattr(table, name) for name in DESCRIBED}
-        return Message(
-            described=msgspec.json.encode({**described, "names": self.names}),
-            values=np.ascontiguousarray(table.values),
-            target=np.ascontiguousarray(table.target),
-            offsets=self.offsets,
-            kept=self.holdout_sizes,
-        )
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Holdings:
-        """Read what :meth:`to_message` returned."""
-        known = msgspec.json.decode(message["described"])
-        name, columns, task, classes, targets, chosen = (known[name] for name in DESCRIBED)
-        columns = msgspec.convert(columns, tuple[Column, ...])
-        values, target = message["values"], message["target"]
-        table = Table(
-            name, columns, values, target, task, tuple(classes), tuple(targets), chosen=tuple(chosen)
-        )
-        return cls(table, message["offsets"], known["names"], message["kept"])
+        arrays = {"values": table.values, "target": table.target}
+        arrays |= {"offsets": self.offsets, "kept": self.holdout_sizes}
+        return [Message(arrays, described=msgspec.json.encode({**described, "names": self.names}))]
 
 
 class SeparateHoldings(Holdings):
@@ -152,36 +129,23 @@ class SeparateHoldings(Holdings):
         return joined(self._tables)
 
     def to_messages(self) -> list[Message]:
-        return [
-            Holdings(table, np.array([0, table.rows]), [name]).to_message()
-            for name, table in zip(self.names, self._tables, strict=True)
-        ]
+        held = zip(self.names, self._tables, strict=True)
+        alone = (Holdings(table, np.array([0, table.rows]), [name]) for name, table in held)
+        return [message for one in alone for message in one.to_messages()]
 
 
 def read_holdings(raws: Sequence[bytes]) -> Holdings:
     """Read what :meth:`Holdings.to_messages` returned."""
-    found = [Holdings.from_message(Message.decode(raw, limit=1 << 40)) for raw in raws]
+    found = []
+    for message in (Message.decode(raw, limit=1 << 40) for raw in raws):
+        known = msgspec.json.decode(message["described"])
+        listed: dict[str, Any] = {name: tuple(known[name]) for name in ("classes", "target_names", "chosen")}
+        columns = msgspec.convert(known["columns"], tuple[Column, ...])
+        table = Table(known["name"], columns, message["values"], message["target"], known["task"], **listed)
+        found.append(Holdings(table, message["offsets"], known["names"], message["kept"]))
     if len(found) == 1:
         return found[0]
     return SeparateHoldings({holdings.names[0]: holdings.table for holdings in found})
-
-
-def divide(
-    table: Table,
-    partition: str | None,
-    clients: int | None,
-    test: float | str | None,
-    holdout: float,
-    seed: int,
-    options: Mapping[str, Any],
-) -> tuple[Holdings, Table | None]:
-    """Divide the rows of an experiment: who holds which, and those that are kept for a central test."""
-    partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
-    clients = 10 if clients is None and partition not in BY_VALUE else clients
-    training, testing = split(table.set_apart(options.get("column")), test, seed)
-    owner = divide_rows(training, partition, clients, seed=generator(b"public", seed, "partition"), **options)
-    names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
-    return holdings_of(training, owner, holdout, seed, names), testing
 
 
 def holdings_of(

@@ -1,10 +1,9 @@
 """A hash chain in a table of a SQLite file, whose last link also stands in a small file of its own.
 
-Each *link* holds what was written, and a digest of that and of the link before it: nothing can be changed,
-left out or moved within the chain. But SQLite goes back to an earlier moment without a word if a journal is
-gone or damaged, and so does whoever puts an old copy back or cuts the end off. So the last link also stands
-in the *head*, written after the transaction and before anything is acknowledged: the table may be ahead of
-it, and never behind.
+Each *link* holds what was written, and a digest of that and of the link before it. But SQLite goes back to
+an earlier moment without a word if a journal is gone or damaged, and so does whoever puts an old copy back.
+So the last link also stands in the *head*, written after the transaction and before anything is acknowledged:
+the table may be ahead of it, and never behind.
 """
 
 import hashlib

@@ -5,16 +5,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from tacit.core.display import Shown
 from tacit.core.engine import Engine
 from tacit.core.errors import ConfigError
 from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
+from tacit.core.random import generator
 from tacit.core.secret import Secret
 from tacit.data.files import load
+from tacit.data.partition import BY_FILE, BY_VALUE, split
+from tacit.data.partition import partition as divide_rows
 from tacit.data.reading import Reading
 from tacit.data.table import Table
-from tacit.engines.holdings import Holdings, SeparateHoldings, divide
+from tacit.engines.holdings import Holdings, SeparateHoldings, holdings_of
 from tacit.engines.sites import pinned_identity, site_secret
 
 
@@ -90,9 +95,8 @@ class Parties(Shown):
             central test; "split" takes the data set's own division.
         holdout : float
             Share of its rows that each client keeps aside for a federated evaluation.
-        seed : int
-        target, task, repeat, rows
-            See :func:`tacit.data.files.load`.
+        seed, target, task, repeat, rows
+            See :func:`tacit.data.files.load`; the seed also divides rows and draws what parties draw.
         workers : int
             Worker processes; 0 runs all parties in this one.
         timeout : float, optional
@@ -108,7 +112,13 @@ class Parties(Shown):
         if not isinstance(table, Table):
             choices = {name: options.pop(name) for name in [*options] if hasattr(Reading, name)}
             table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
-        held, testing = divide(table, partition, clients, test, holdout, seed, options)
+        partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
+        clients = 10 if clients is None and partition not in BY_VALUE else clients
+        training, testing = split(table.set_apart(options.get("column")), test, seed)
+        draws = generator(b"public", seed, "partition")
+        owner = divide_rows(training, partition, clients, seed=draws, **options)
+        names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
+        held = holdings_of(training, owner, holdout, seed, names)
         said = {**(declared or {}), **({} if classes is None else {"classes": list(classes)})}
         return cls(
             held, test=testing, seed=seed, workers=workers, timeout=timeout, quorum=quorum, declared=said

@@ -1,10 +1,9 @@
 """Party store: what parties remember between steps, in one SQLite file; secrets are encrypted at rest.
 
-On a deployed engine every step is a new process, which reads the party's state and vault and writes both in
-one transaction: all that the step did is kept, or nothing. The vault is written under a key that is not in
-the file. A party that has forgotten a step would take it once more: so the file holds a checksum over all its
-rows, which every step brings up to date and every process checks when it opens the file. Of old runs the name
-stays, without state and keys: who invites to one once more is refused.
+Every step reads a party's state and vault and writes both in one transaction: all that it did is kept, or
+nothing. The vault is written under a key that is not in the file. A party that has forgotten a step would
+take it once more: so the file holds a checksum over all its rows, checked whenever it is opened. Of old runs
+the name stays, without state and keys: who invites to one once more is refused.
 """
 
 import hashlib

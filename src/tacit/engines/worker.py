@@ -19,12 +19,11 @@ def main() -> None:
 
     def answer(batch: list[bytes]) -> list[bytes]:
         nonlocal call
-        head, seconds, names, *jobs = batch
+        head, names, *jobs = batch
         if head:
             call = Message.decode(head, settings["limit"])
-        timeout = float(seconds) if seconds else None
         asked = zip(names.decode().split("\n"), jobs, strict=True)
-        return [sites.perform(name, call, job, timeout) for name, job in asked]
+        return [sites.perform(name, call, job) for name, job in asked]
 
     serve_frames(answer)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from tacit.core.client import agreed_minimum, check_opening
+from tacit.core.client import check_opening, manifest_of
 from tacit.core.errors import OpeningError, ProtectionError, QuorumError
 from tacit.core.fields import BLOB, BYTES, INTEGER, MOST_SUMMANDS, TEXT, Kind, read_integer
 from tacit.core.layout import Layout
@@ -271,7 +271,7 @@ class RingClient(channels.AuthenticatedClient):
 
     def _check_neighbours(self, before: str) -> None:
         """Refuse to stand between a client and itself: with the server it would see what is added."""
-        own, least = self.party.id, self._settings.min_contributions(agreed_minimum(self.party))
+        own, least = self.party.id, self._settings.min_contributions(manifest_of(self.party).min_clients)
         if before == self.party.state["next"] and least > 2:
             raise OpeningError(
                 f"{own} was told that {before} is before and after it in the ring, in which at least {least} "

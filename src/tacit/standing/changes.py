@@ -117,7 +117,7 @@ def begin_change(
         jobs=jobs,
         before_opening=before_opening,
     )
-    return pending.with_fields(pending.layout.growing(), {})
+    return replace(pending, layout=pending.layout.growing())
 
 
 def join_each(

@@ -15,7 +15,7 @@ from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.link import Link
 from tacit.core.manifest import Components, Manifest
-from tacit.core.message import DEFAULT_LIMIT, Message
+from tacit.core.message import Message
 from tacit.core.party import Party, State, Vault
 from tacit.core.secret import Secret
 from tacit.core.snapshot import Snapshot, restore, take, take_parties
@@ -129,22 +129,17 @@ class DurableSites(Sites):
     def __init__(
         self, folder: Folder, manifest: Manifest, components: Components, names: Sequence[str], *, batch: bool
     ) -> None:
-        super().__init__(
-            folder.holdings,
-            lambda _: components,  # all enrol under one manifest
-            seed=manifest.seed,
-            limit=DEFAULT_LIMIT,
-            roster=names,
-        )
+        # All enrol under one manifest.
+        super().__init__(folder.holdings, lambda _: components, seed=manifest.seed, names=names)
         self._store, self._run, self._batch = folder.store, folder.run(manifest), batch
 
-    def perform(self, name: str, call: Message, job: bytes, timeout: float | None) -> bytes:
+    def perform(self, name: str, call: Message, job: bytes) -> bytes:
         """Let a party perform an ask, and keep what it remembers then."""
         party = self.party(name)
         if self._batch:
             with self._store.step(self._run, Party(name, dict, party.identity)) as kept:
                 party.state.update(kept.state)
-                raw = super().perform(name, call, job, timeout)
+                raw = super().perform(name, call, job)
                 lasting = {key: value for key, value in party.state.items() if key.startswith(KEPT)}
                 kept.state.update(lasting)
             return raw
@@ -152,4 +147,4 @@ class DurableSites(Sites):
             # Who enrolled, but never contributed because a process ended, has nothing to lose.
             if call["$step"] == "client.enrol" and not party.state.get(LEDGER):
                 party.state, party.vault = State(), Vault()
-            return super().perform(name, call, job, timeout)
+            return super().perform(name, call, job)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.client import enrolled_digest
+from tacit.core.client import manifest_of
 from tacit.core.errors import MessageError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import BYTES, NAMES, ROWS, Kind
@@ -47,7 +47,8 @@ class AuthenticatedCoordinator(CoordinatorHalf):
         """Check a party's signed exchange key, and open a channel to it."""
         run, signed = self.link.manifest.digest, _signed(fields, party)
         peer = checked_key(signed, self.link.pinned(party), "exchange", party, run)
-        self.link.open_channel(party, pair_key(self.link.vault["exchange"], peer, "channel", run))
+        channel = pair_key(self.link.vault["exchange"], peer, "channel", run)
+        self.link.transport.channels[party] = channel
         self.directory[party] = signed
 
 
@@ -123,10 +124,9 @@ def check_other(party: Party, other: str) -> None:
 
 def manifest_digest_of(party: Party) -> str:
     """Return the digest of the manifest that a party enrolled under: what keys and seals are bound to."""
-    run = enrolled_digest(party)
-    if run is None:
+    if "manifest" not in party.state:
         raise ProtectionError(f"{party.id} has not enrolled")
-    return run
+    return manifest_of(party).digest
 
 
 def cipher_of(fields: Mapping[str, Any]) -> bytes:

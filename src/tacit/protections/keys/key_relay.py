@@ -50,7 +50,7 @@ class KeyRelay:
 
     def greet(self) -> dict[str, Any]:
         """Ask the first client for the key, if all have preshared exchange keys."""
-        names = self._link.invited
+        names = self._link.transport.engine.parties()
         if self.key is not None:  # who comes late gets it from the others
             return {}
         if not self._terms.at_enrolment or len(names) < 2 or not self._link.preshared.issuperset(names):
@@ -62,7 +62,7 @@ class KeyRelay:
         """Keep what the maker of the key sent with its introduction."""
         if not self._terms.at_enrolment or "bundle" not in fields:
             return
-        names = self._link.invited
+        names = self._link.transport.engine.parties()
         if self.key is not None or party != self._first_maker(names):
             raise ProtectionError(f"{party} made keys that nobody asked it for")
         self._keep(party, [name for name in names if name != party], fields)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum
+from tacit.core.client import manifest_of
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.exposure import COORDINATOR
 from tacit.core.fields import add_prefix, read_integer
@@ -172,7 +172,7 @@ class MaskedClient(SharedKeyClient):
     ) -> Set[str]:
         """Return who arrived, or refuse to help if they are too few or cannot have."""
         party, rules = self.party, self.settings.rules(around.clients)
-        least, arrived = self.settings.min_contributions(agreed_minimum(party)), around.select(alive)
+        least, arrived = self.settings.min_contributions(manifest_of(party).min_clients), around.select(alive)
         if flaw := rules.flaw_of_survivors(party.id, arrived, around.select(partners), least):
             raise OpeningError(flaw)
         if (survivors := read_integer(message, "survivors")) < least:

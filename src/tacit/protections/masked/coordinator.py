@@ -18,7 +18,7 @@ from tacit.core.link import Link
 from tacit.core.pending_sum import PendingSum
 from tacit.core.protection import Vector
 from tacit.core.secret import Secret
-from tacit.core.transport import LazyJobs
+from tacit.core.transport import Jobs
 from tacit.core.values import Blob
 from tacit.crypto.channel import place
 from tacit.crypto.field import PRIME, Ring
@@ -177,7 +177,7 @@ class MaskedSum:
             )
         return total, tags, arrived
 
-    def _write_tickets(self, keys: Mapping[str, Mapping[str, Any]]) -> LazyJobs:
+    def _write_tickets(self, keys: Mapping[str, Mapping[str, Any]]) -> Jobs:
         members, batch = set(self.asked), self.batch
         for party in filter(batch.waiting.__contains__, self.asked):
             if pieces := len(batch.find_shares(party)[-1]):
@@ -192,7 +192,7 @@ class MaskedSum:
                 told["shares"] = Blob("sealed", b"".join(sealed))
             return {**told, **keys.get(party, {})}
 
-        return LazyJobs(self.asked, ticket)
+        return ticket
 
     def remove_masks(self, total: Words, tag: int, arrived: Mapping[str, bytes]) -> int:
         """Take the masks off the total, in place, and off its tag, which is returned."""
@@ -205,14 +205,15 @@ class MaskedSum:
         """Return, from the last wave, what clients gave by seats, a row for each holder; and who gave any."""
         holders, names, seats = self.batch.holders, list(arrived), self.batch.seats
         common = {"slot": self.slot, "survivors": len(names)}
-        jobs = LazyJobs(
-            names, lambda party: {"alive": wire.pack_flags([name in arrived for name in holders[party]])}
-        )
+
+        def alive(party: str) -> dict[str, Any]:
+            return {"alive": wire.pack_flags([name in arrived for name in holders[party]])}
+
         locked, shape = dict[str, bytes](), self.batch.graph[0].shape
         given = np.zeros((*shape, CONFIRM), np.uint8)
         released = np.zeros((*shape, wire.ELEMENTS), np.uint64)
         confirmed, gave = np.zeros(len(seats), bool), np.zeros(len(seats), bool)
-        for party, reply in self.pending.ask(MaskedClient.unmask, common, jobs, names):
+        for party, reply in self.pending.ask(MaskedClient.unmask, common, alive, names):
             try:
                 shares, confirms = read_blob(reply, "shares", "share"), read_blob(reply, "confirms", "public")
             except ProtectionError:

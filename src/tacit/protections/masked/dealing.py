@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum
+from tacit.core.client import manifest_of
 from tacit.core.errors import OpeningError, ProtectionError
 from tacit.core.fields import add_prefix, read_integer
 from tacit.core.marks import step
@@ -46,7 +46,7 @@ class Dealer:
         party, root = self.party, message["root"]
         if not (first > party.state.get("mask/last", 0) and 1 <= sums <= MOST_SUMS):
             raise ProtectionError(f"{sums} sums from number {first} on: prepared before, or too many")
-        if clients < (least := self.settings.min_contributions(agreed_minimum(party))):
+        if clients < (least := self.settings.min_contributions(manifest_of(party).min_clients)):
             raise OpeningError(f"{clients} clients, agreed were at least {least}: {party.id} offers no key")
         self.settings.check_totals(clients)
         members = check_members(self.settings, party, message, clients)

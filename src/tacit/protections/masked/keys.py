@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ProtectionError
 from tacit.core.message import Message
 from tacit.core.secret import Secret
-from tacit.core.transport import LazyJobs
+from tacit.core.transport import Jobs
 from tacit.crypto.channel import NONCE, new_exchange, pair_key
 from tacit.crypto.field import Ring
 from tacit.crypto.masking import GIVEN, cover
@@ -216,7 +216,7 @@ class KeyAgreement:
         return offers, shown
 
 
-def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None) -> LazyJobs:
+def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None) -> Jobs:
     proofs = {name: tree.prove(name) for name in shown} if tree else {}
 
     def job(party: str) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _deal_jobs(batch: Batch, shown: Mapping[str, bytes], tree: MerkleTree | None
         fields = {"names": "\n".join(others).encode(), "offers": b"".join(shown[name] for name in others)}
         return fields | ({"proofs": b"".join(proofs[name] for name in others)} if tree else {})
 
-    return LazyJobs(list(shown), job)
+    return job
 
 
 def _read_deals(batch: Batch, replies: Replies, refuse: Refuse) -> None:

@@ -1,13 +1,13 @@
 """What noise does on both sides: a coordinator keeps the budget, clients clip; either adds noise."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 
-from tacit.core.client import agreed_minimum
+from tacit.core.client import manifest_of
 from tacit.core.errors import ConfigError, ProtectionError
 from tacit.core.events import BudgetSpent, Noted
 from tacit.core.layout import Layout
@@ -116,7 +116,7 @@ class NoisedCoordinator(CoordinatorHalf):
         grid = settings.choose_grid(pending.layout, asked, budget.sums, min_clients)
         told = {ASKED: asked, SUMS: budget.sums}
         budget.charge(pending.layout.parts)
-        total = self.inner.gather(pending.with_fields(grid.layout, told))
+        total = self.inner.gather(replace(pending, layout=grid.layout, told=told))
         budgeted = settings.epsilon, settings.delta, budget.left, settings.unit
         self.link.events.emit(BudgetSpent(pending.number, budget.epsilon, *budgeted))
         return {**total, **told}
@@ -157,7 +157,7 @@ class NoisedClient(ClientHalf):
     def protect(self, ticket: Mapping[str, Any], vector: Vector, layout: Layout) -> Message:
         settings = self._settings
         self.check_layout("contribution", layout)
-        asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), agreed_minimum(self.party)
+        asked, sums, min_clients = ticket.get(ASKED), ticket.get(SUMS), manifest_of(self.party).min_clients
         grid = settings.choose_grid(layout, asked, sums, min_clients)
         integers = self._count_sum(ticket["sum"], ticket[SUMS], layout.parts)
         if integers is None:
@@ -188,7 +188,7 @@ class NoisedClient(ClientHalf):
         return None
 
     def open(self, total: Mapping[str, Any], layout: Layout) -> Vector:
-        return self._settings.open_total(self.inner, total, layout, agreed_minimum(self.party))
+        return self._settings.open_total(self.inner, total, layout, manifest_of(self.party).min_clients)
 
     def measure_noise(self, total: Mapping[str, Any], layout: Layout, contributions: int) -> float:
-        return self._settings.measure_noise(total, layout, contributions, agreed_minimum(self.party))
+        return self._settings.measure_noise(total, layout, contributions, manifest_of(self.party).min_clients)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
-from tacit.core.client import agreed_minimum
+from tacit.core.client import manifest_of
 from tacit.core.errors import ConfigError, OpeningError, ProtectionError, QuorumError
 from tacit.core.fields import read_integer
 from tacit.core.link import Link
@@ -121,7 +121,7 @@ class SharesClient(ShareHolder):
         own, holders = self.party.id, tuple(wire.names_from_bytes(fields["holders"]))
         if len(set(holders)) < len(holders) or own not in holders:
             raise ProtectionError(f"{own} was told of holders that repeat, or that leave itself out")
-        if len(holders) < (least := self._settings.min_contributions(agreed_minimum(self.party))):
+        if len(holders) < (least := self._settings.min_contributions(manifest_of(self.party).min_clients)):
             raise OpeningError(
                 f"{len(holders)} holders of shares, agreed were at least {least}: {own} deals none"
             )
