@@ -15,6 +15,7 @@ import numpy as np
 from tacit.core.client import Assemble
 from tacit.core.errors import ConfigError, StepTimeoutError
 from tacit.core.message import Message
+from tacit.core.parallel import cpu_seconds
 from tacit.core.party import Party, identity_of
 from tacit.core.random import derive
 from tacit.core.secret import Secret
@@ -107,7 +108,7 @@ def perform_in_time(
     """Let a party perform an ask, within its time; see :func:`tacit.core.steps.perform`."""
     if timeout is None:
         return perform(party, call, job, assemble, **settings)
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), cpu_seconds()
     try:
         # A step that is told to have failed must not have happened, whenever the alarm rang, and
         # where there is none.
@@ -117,8 +118,8 @@ def perform_in_time(
                 raise StepTimeoutError(_late(timeout))
         return raw
     except StepTimeoutError as error:
-        elapsed = time.perf_counter() - started
-        return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": elapsed}).encode()
+        cpu = cpu_seconds() - spent
+        return Message({"$failure": f"StepTimeoutError: {error}", "$cpu": cpu}).encode()
 
 
 def _no_rows() -> Table:
