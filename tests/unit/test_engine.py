@@ -23,6 +23,7 @@ from tacit.engines import embedded
 from tacit.engines.embedded import EmbeddedEngine
 from tacit.engines.frames import read_frames, write_frames
 from tacit.engines.holdings import Holdings, read_holdings
+from tacit.ledger.cost import CostLedger
 from tacit.methods.fedheonn import FedHEONN
 from tacit.protections.plain import Plain
 
@@ -157,14 +158,15 @@ class TestTimeout:
     @pytest.mark.parametrize("mood", ["sleepy", "deaf"])
     def test_a_client_that_sleeps_fails_and_the_run_goes_on(self, moody_desk, workers, mood):
         seconds = 30.0 if mood == "sleepy" else 0.8
-        coordinator = moody_desk(
-            **{mood: ("client-2",)}, seconds=seconds, engine={"workers": workers, "timeout": 0.5}
-        )
+        ledger, engine = CostLedger(), {"workers": workers, "timeout": 0.5}
+        coordinator = moody_desk(**{mood: ("client-2",)}, seconds=seconds, engine=engine, subscriber=ledger)
         started = time.monotonic()
         method = coordinator.components.method
         assert len(coordinator.round(method.rows, method.take)) == 7
         assert time.monotonic() - started < 10
         assert "StepTimeoutError: the step took longer than its 0.5 s" in coordinator.failures["client-2"]
+        spent = ledger.summary()["waves"][-1]["cpu_clients_s"]
+        assert spent < 0.4, "its wait is no CPU time"
 
     @pytest.mark.parametrize("mood", ["sleepy", "deaf"])
     def test_what_a_late_step_did_is_undone(self, moody_desk, mood):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tacit import Architecture, FedAvg, Federation, FedHEONN, Table
+from tacit.core.briefing import write_log
 from tacit.core.errors import DataError, MessageError, QuorumError, UnavailableError
 from tacit.core.events import Events, Received, Relayed, RunStarted, TotalOpened, WaveStarted
 from tacit.core.exposure import ALL, COORDINATOR, EACH, KEYS, OTHER, RUN, Exposure
@@ -300,16 +301,17 @@ def test_values_of_a_training_that_goes_on_are_not_public() -> None:
 
 def test_asks_are_sorted_by_what_they_are() -> None:
     exposure = Exposure(1, "client.contribute", CKKS())
+    log = write_log(1, [Message({"total/cipher": Blob("cipher", b"1234")}).encode()])
     common = {
         "shared/weights": np.zeros(3),
-        "log/entries": b"1234",
+        **log,
         "schema": b"s",
     }
     exposure.asked("client", common, 5)
     exposure.asked("client", {"ticket/wrap": Blob("sealed", b"12"), "ticket/incoming": Blob("sealed", b"1")})
     assert told(exposure) == {
         "weights": ("client", ALL, "aggregate", 5, 120),
-        "totals": ("client", ALL, "aggregate", 5, 20),
+        "totals": ("client", ALL, "aggregate", 5, 5 * len(log["log/entries"])),
         "agreed schema": ("client", RUN, "public", 5, 5),
         "the federation's key": ("client", KEYS, "sealed", 1, 2),
         "incoming": ("client", OTHER, "sealed", 1, 1),

@@ -16,8 +16,10 @@ from tacit.core.events import Event, Events, Noted, Relayed, Replied, WaveEnded,
 from tacit.engines import embedded
 from tacit.federation import Federation
 from tacit.ledger.cost import CostLedger
+from tacit.methods import METHODS
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedheonn import FedHEONN
+from tacit.protections import PROTECTIONS
 
 SECONDS = st.floats(min_value=0, max_value=1e4)
 BYTES = st.integers(min_value=0, max_value=2**40)
@@ -221,3 +223,26 @@ def test_it_is_exact_with_worker_processes(monkeypatch: pytest.MonkeyPatch) -> N
     assert min(cost["per_client"]["cpu_s"]) > 0
     assert sum(cost["per_client"]["cpu_s"]) == pytest.approx(cost["cpu_s"]["clients"])
     assert cost["sum_cpu_s"] == pytest.approx(cost["cpu_s"]["clients"] + cost["cpu_s"]["coordinator"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "form"),
+    [("bfv", {}, "cipher"), ("masked", {"opens": "clients"}, "cipher"), ("shares", {}, "sealed")],
+)
+def test_totals_that_go_down_to_clients_count_in_the_form_in_which_they_travel(
+    name: str, options: dict[str, str], form: str
+) -> None:
+    federation = Federation.embedded("iris", clients=4)
+    method, protect = FedAvg.from_config({"rounds": 2}), PROTECTIONS.build(name, options)
+    training = federation.train(method, protect=protect, min_count=1)
+    totals = [row for row in training.exposure.summary() if row["what"].startswith("totals")]
+    size, forms = sum(row["bytes"] for row in totals), training.ledger.summary()["bytes_by_form"]
+    assert size <= forms[form]
+    assert forms["plain"] < size
+
+
+def test_the_epsilon_of_rows_drawn_by_fusion_is_accounted() -> None:
+    federation = Federation.embedded("iris", clients=3)
+    chosen = {"epsilon": 20.0, "local": "DecisionTree(max_depth=2)", "families": ("norm",), "samples": 20}
+    spent = federation.train(METHODS.build("fusion", chosen), protect="plain").ledger.summary()["privacy"]
+    assert (spent["epsilon"], spent["unit"], spent["delta"]) == (20.0, "row", 1e-5)

@@ -62,7 +62,7 @@ def test_trees_are_planned_from_one_and_two_of_them():
     found = plan(settings)
     cost = build_federation(settings).train(**settings.training()).ledger.summary()
     assert (found["rounds"], found["exact"]) == (6, False), "trees may end early"
-    assert found["bytes_up"] == pytest.approx(cost["bytes_up"], rel=0.2)
+    assert found["bytes_up"] == pytest.approx(cost["bytes_up"], rel=0.1)
 
 
 def test_a_rehearsal_is_short_and_leaves_nothing_of_a_row_out_that_is_told():
@@ -98,11 +98,57 @@ def test_it_says_who_will_see_what_and_warns():
     assert 0 < plan(rows)["privacy"]["epsilon"] <= 2
 
 
+def noisy(**method):
+    """FedAvg with DP-SGD; no sum agrees on a scale."""
+    settings = settings_of("iris", 4, "fedavg:6", "masked")
+    chosen = {**settings.method, "hidden": "", "example_noise": 2.0, **method}
+    return replace(settings, method=chosen, prepare={"scale": "none"})
+
+
+def test_epsilon_is_that_of_all_planned_rounds():
+    settings = noisy()
+    spent = build_federation(settings).train(**settings.training()).ledger.summary()["privacy"]
+    assert plan(settings)["privacy"] == spent
+    assert spent["epsilon"] > 1.5 * plan(noisy(rounds=2))["privacy"]["epsilon"]
+
+
+def test_rounds_that_the_budget_for_rows_does_not_allow_are_not_planned():
+    limit = 1.01 * plan(noisy(rounds=3))["privacy"]["epsilon"]
+    settings = noisy(example_epsilon=limit)
+    found, cost = plan(settings), build_federation(settings).train(**settings.training()).ledger.summary()
+    assert found["rounds"] == 3
+    assert (found["waves"], found["privacy"]) == (len(cost["waves"]), cost["privacy"])
+    assert not found["exact"], "keys are agreed on for all rounds"
+    assert any(f"ends the training after {found['rounds']} rounds" in text for text in found["warnings"])
+
+
+def test_what_follows_from_chance_or_rows_is_no_exact_figure():
+    settings = settings_of("iris", 4, "fedavg:3", "plain")
+    assert plan(settings)["exact"]
+    assert not plan(replace(settings, method={**settings.method, "fraction": 0.5}))["exact"]
+
+
+def test_keys_ciphertexts_and_settings_are_told():
+    settings = settings_of("iris", 4, "fedavg:3", "bfv")
+    found, cost = plan(settings), build_federation(settings).train(**settings.training()).ledger.summary()
+    assert found["bytes_by_form"] == cost["bytes_by_form"]
+    assert found["settings"]["bits"] == 32
+
+
 class TestWarnings:
     """What a plan warns of, one by one; what cannot work is refused before anything is rehearsed."""
 
     def warned(self, text, settings):
         return any(text in warning for warning in plan(settings)["warnings"])
+
+    def test_they_are_those_of_the_run(self):
+        for settings in (noisy(), settings_of("iris", 4, "fedheonn", "bfv"), CASES[3]):
+            least = replace(settings, run=replace(settings.run, min_count=1))
+            text = "min_count is 1: a class or category that occurs once gives its row"
+            assert self.warned(text, least)
+            assert not self.warned(text, settings)
+        assert not self.warned("does not cover the sums that agree on a scale", noisy())
+        assert self.warned("does not cover the sums that agree on a scale", replace(noisy(), prepare={}))
 
     def test_a_key_that_all_clients_share(self):
         text = "all clients share one decryption key: the coordinator together with any single client"
@@ -152,3 +198,5 @@ def test_the_command_writes_one_object_and_nothing_else():
     shown = CliRunner().invoke(app, words).stdout
     assert "each client sends" in shown
     assert "3 rounds" in shown
+    for word in ("masked values", "keys", "memory", "largest error", "on Flower"):
+        assert word in shown

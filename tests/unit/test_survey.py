@@ -62,6 +62,8 @@ class TestCells:
             ("", "default", {}, "--methods"),
             ("fedavg", "maskd", {}, "did you mean 'masked'"),
             ("fedavg", "default", {"fedavgg": {}}, "has no method 'fedavgg'"),
+            ("fedavg", "default", {"fedavg": {"roundz": 3}}, "did you mean 'rounds'"),
+            (("fedavg", "fedheon"), "default", {}, "did you mean 'fedheonn'"),
         ],
     )
     def test_names_that_nobody_knows_are_refused(self, methods, protections, options, text):
@@ -181,6 +183,32 @@ def test_the_command_writes_one_object(here, tmp_path, monkeypatch):
     assert "fedheonn under masked" in shown.stdout
     refused = CliRunner().invoke(app, ["survey", "all.toml", "--methods", "fedhenn"])
     assert refused.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ('[survey]\nmethod = "fedavg"', "did you mean 'methods'"),
+        ("[survey]\nmethods = 3", "methods = 3"),
+        ("[survey]\noptions = 3", "options = 3"),
+        ("[survey.options]\nfedavg = 3", "fedavg"),
+        ("survey = 3", "write it as a table"),
+    ],
+)
+def test_a_table_with_a_typing_error_is_refused_at_once(here, tmp_path, monkeypatch, lines, text):
+    (tmp_path / "all.toml").write_text(lines)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["survey", "all.toml", "--data", "iris", "--json", "-q"])
+    found = json.loads(result.stdout)["error"]
+    assert (found["type"], found["exit_code"]) == ("ConfigError", 2)
+    assert text in found["text"]
+    assert not here
+
+
+@pytest.mark.parametrize("flag", ["--jobs", "--link"])
+def test_less_than_nothing_is_refused(here, flag):
+    assert CliRunner().invoke(app, ["survey", flag, "-1"]).exit_code == 2
+    assert not here
 
 
 def test_rows_that_cannot_be_read_are_refused_before_anything_is_measured(tmp_path):

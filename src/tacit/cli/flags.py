@@ -16,6 +16,7 @@ from tacit.core.errors import ConfigError
 if TYPE_CHECKING:
     from tacit.runs.keys import Key
     from tacit.runs.settings import Settings
+    from tacit.runs.tables import SurveySettings
 
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # options of components are flags as well
 GIVEN = "tacit.given"  # where a context keeps the flags that were given
@@ -112,10 +113,15 @@ def read_auto(context: typer.Context, file: Path | None) -> dict[str, Any] | Non
     return read_tables(context, {key: value for key, value in below.items() if key != "method"}, words, found)
 
 
-def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], SurveySettings]:
     """Read the tables of a run from a file and flags, and the table [survey] of the file."""
+    from tacit.core.component import from_plain
+    from tacit.runs.settings import table_of
+    from tacit.runs.tables import SurveySettings
+
     below, words, found = _read_file(context, file)
-    wanted = below.pop("survey", {})
+    wanted = from_plain(SurveySettings, table_of(below, "survey"), "[survey]")
+    below.pop("survey", None)
     return read_tables(context, below, words, found), wanted
 
 

@@ -125,8 +125,10 @@ def survey(
     context: typer.Context,
     file: File = None,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas; 'all'.")] = "all",
-    jobs: Annotated[int, typer.Option(help="Cells at a time; 0 for one on each processor.")] = 0,
-    link: Annotated[float | None, typer.Option(help="Megabytes that a client can send and receive.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Cells at a time; 0 for one on each processor.")] = 0,
+    link: Annotated[
+        float | None, typer.Option(min=0.001, help="Megabytes that a client can send and receive.")
+    ] = None,
     no_server: Annotated[bool, typer.Option("--no-server", help="Nobody is trusted with totals.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -148,10 +150,10 @@ def survey(
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         found = surveyed(
             {name: table for name, table in tables.items() if name not in ("method", "protect") or table},
-            wanted.get("methods", methods) if methods == "all" else methods,
-            protect or wanted.get("protect", "default"),
-            options=wanted.get("options", {}),
-            need=Needs(link and 1e6 * link, no_server),
+            wanted.methods if methods == "all" else methods,
+            protect or wanted.protect,
+            options=wanted.options,
+            need=Needs(None if link is None else 1e6 * link, no_server),
             jobs=jobs or os.cpu_count() or 1,
             out=f"{tables.get('run', {}).get('out', 'runs')}/survey",
             progress=bar,

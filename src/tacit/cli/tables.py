@@ -45,19 +45,26 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
 
 def plan_table(found: Mapping[str, Any]) -> RenderableType:
     """Lay out what a run will cost, and who will see what."""
-    how = "" if found["exact"] else ", estimated from fewer clients"
+    how = "" if found["exact"] else ", estimated"
     rounds = f"{found['rounds']} rounds, " if found["rounds"] else ""
-    epsilon = (found["privacy"] or {}).get("epsilon")
+    spent = found["privacy"] or {}
+    forms, settings = found["bytes_by_form"], found["settings"]
+    sizes = {name: sum(forms.get(form, 0) for form in kinds) for name, kinds in FORMS.items()}
+    noise = f"about {found['precision']:.2g} of what it hides in each value, if all is spent on one sum"
+    error = f"{found['precision']:.2g} of bound × clients"
     facts = {
         "each client sends": size_text(found["bytes_up_per_client"]) + how,
         "each client receives": size_text(found["bytes_down_per_client"]) + how,
+        "in all": ", ".join(f"{size_text(size)} of {name}" for name, size in sizes.items() if size) or None,
+        "with": plain_text({key: value for key, value in settings.items() if value}) or None,
         "messages": f"{found['messages']:,} in {rounds}{found['waves']} waves",
         "slowest client": f"{time_text(found['cpu_s']['slowest_client'])} of CPU",
         "coordinator": f"{time_text(found['cpu_s']['coordinator'])} of CPU",
         "all CPU time": f"{time_text(found['sum_cpu_s'])}, {energy_text(found['wh'])}",
-        "on Flower": f"at least {time_text(found['flower_s'])}, most of it waiting for messages",
-        "largest error": f"{found['precision']:.2g} of bound × clients",
-        "epsilon of a round": decimal(epsilon) if epsilon else None,
+        "on Flower": f"about {time_text(found['flower_s'])}, most of it waiting for messages",
+        "memory": f"{size_text(found['memory_mb'] * 2**20)} here, all parties in one process",
+        "noise" if found["adds_noise"] else "largest error": noise if found["adds_noise"] else error,
+        "epsilon": f"{decimal(spent['epsilon'])} of {spent['budget']:g}, after all rounds" if spent else None,
         "undone by": found["undone_by"],
     }
     table = pairs_table((name, text) for name, text in facts.items() if text is not None)
@@ -66,6 +73,13 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
     return Group(title, table, *map(Text, found["exposure"]))
 
 
+FORMS = {  # in which bytes travel, in words
+    "ciphertexts": ("cipher",),
+    "masked values": ("masked",),
+    "keys": ("key", "public"),
+    "sealed messages": ("sealed",),
+    "shares": ("share",),
+}
 ABOUT = {
     "each client": "each",
     "another client": "another",

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.briefing import read_log
 from tacit.core.claims import ROLL
 from tacit.core.events import Events, Received
+from tacit.core.message import Message
 from tacit.core.protection import Protection
 from tacit.core.values import Blob
 
@@ -86,7 +88,7 @@ class Exposure:
             elif place == "shared":
                 seen = (RUN, "public", STARTING) if self._starting else (ALL, "aggregate", rest)
             elif place == "log":
-                seen = ALL, "aggregate", "totals"
+                seen, form = (ALL, "aggregate", "totals"), _form_of_totals(fields)
             elif place in ("total", "clear") or kind == "cipher":
                 seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):
@@ -110,6 +112,13 @@ class Exposure:
 
 def _form(name: str, kind: str) -> str:
     return "key" if kind == "plain" and name.startswith("protection/") else kind
+
+
+def _form_of_totals(fields: Mapping[str, Any]) -> str:
+    """Return the form of the log that an ask carries: that of the largest hidden part of its first total."""
+    parts = map(classified, Message.decode(read_log(fields)[0][1]).values())
+    hidden = [(size, kind) for kind, size in parts if kind not in ("plain", "public")]
+    return max(hidden, default=(0, "plain"))[1]
 
 
 def classified(value: Any) -> tuple[str, int]:

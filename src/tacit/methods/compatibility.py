@@ -9,6 +9,7 @@ from tacit.core.manifest import MIN_COUNT
 from tacit.core.method import Method
 from tacit.core.protection import Protection
 from tacit.crypto.fixedpoint import FixedPoint
+from tacit.data.preparation import Preparation
 
 MIN_CLIENTS = 3  # contributions in a total that hides them, unless agreed otherwise
 MODEL_SENT = (
@@ -70,8 +71,18 @@ def check_compatibility(
     return least
 
 
+def warnings_before(
+    method: Method, protection: Protection, preparation: Preparation, clients: int
+) -> dict[str, Sequence[str]]:
+    """Return what to know of a method and a protection before a run begins, by what it is about."""
+    scaled = not preparation.is_needless_for(method)
+    together = warnings_for_pair(method, protection)
+    own = [*protection.warnings_for(clients, scaled), *together]
+    return {"privacy": method.warnings_for(scaled), "protection": own}
+
+
 def warnings_for_pair(method: Method, protection: Protection) -> Sequence[str]:
-    """Return what to know of a method and a protection together before a run begins."""
+    """Return what to know of a method and a protection together."""
     if protection.shows_contributions:
         return ()
     sends = protection.opens != "clients" and method.learns_from_models

@@ -262,7 +262,11 @@ class FedAvg(Method):
 
     @property
     def own_epsilon(self) -> float:
-        return self.budget.bound_epsilon(self.rounds, self.local.epochs)
+        return self.foresee()[1]
+
+    def foresee(self) -> tuple[int, float]:
+        """Return how many rounds the budget of DP-SGD allows, and what they cost any one row."""
+        return self.budget.foresee(self.rounds, self.local.epochs)
 
     @property
     def sums(self) -> int:

@@ -24,6 +24,7 @@ from scipy.stats import rankdata
 
 from tacit.core.coordinator import Coordinator
 from tacit.core.errors import ConfigError, DataError, nearest
+from tacit.core.events import BudgetSpent
 from tacit.core.layout import Field, Layout
 from tacit.core.marks import apply, contribution
 from tacit.core.party import Charge, Party
@@ -146,6 +147,9 @@ class Fusion(Method):
 
     def train(self, coordinator: Coordinator) -> None:
         coordinator.round(self.description, self.fuse)
+        if self.epsilon:
+            spent = BudgetSpent(coordinator.sums, self.epsilon, self.epsilon, DELTA, 0, "row")
+            coordinator.events.emit(spent)
 
     @contribution(lambda self, schema: Layout(*(Field(n, None, clear=True, dtype="uint8") for n in TOLD)))
     def description(self, party: Party, shared: Shared) -> dict[str, Any]:

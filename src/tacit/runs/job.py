@@ -20,7 +20,7 @@ from tacit.ledger.cost import Meter, peak_megabytes
 from tacit.ledger.exposure import ExposureLedger
 from tacit.ledger.sentences import exposes_one, sentences
 from tacit.methods.base import Model
-from tacit.methods.compatibility import warnings_for_pair
+from tacit.methods.compatibility import warnings_before
 from tacit.models.scores import CLASS_SCORES, TARGET_SCORES, warn_of_balance
 from tacit.runs.analysis import analyse
 from tacit.runs.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
@@ -130,12 +130,9 @@ def _warnings(settings: Settings, federation: Federation) -> Iterator[Noted]:
         plain = "the clients' contributions in the clear"
         held = plain if protection.shows_contributions else "all that travelled"
         yield Noted("transcript", f"transcript/ will hold {held}: guard it as you guard the data", "warning")
-    scaled = not settings.build_preparation().is_needless_for(method)
-    for text in method.warnings_for(scaled):
-        yield Noted("privacy", text, "warning")
-    together = warnings_for_pair(method, protection)
-    for text in (*protection.warnings_for(federation.clients, scaled), *together):
-        yield Noted("protection", text, "warning")
+    known = warnings_before(method, protection, settings.build_preparation(), federation.clients)
+    for about, texts in known.items():
+        yield from (Noted(about, text, "warning") for text in texts)
 
 
 def _leaks(settings: Settings, exposure: ExposureLedger) -> list[str]:

@@ -6,6 +6,8 @@ round and for two; what follows is linear in both::
 
     cost(rows, rounds) = a + b rows + (rounds - 1) (c + d rows)
 
+Boosted trees are rehearsed on all rows: which buckets hold rows says how much is sent.
+
 The rows of a rehearsal hold every class and category that its client has, so that what is told of them is as
 long. With more than ``MOST`` clients so many rehearse.
 """
@@ -24,7 +26,7 @@ from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
 from tacit.ledger.cost import SECONDS_PER_HOUR, peak_megabytes
 from tacit.ledger.sentences import phrase, sentences
-from tacit.methods.compatibility import warnings_for_pair
+from tacit.methods.compatibility import warnings_before
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
 from tacit.training import Record
@@ -32,12 +34,13 @@ from tacit.training import Record
 FEW, MORE = 40, 160  # rows of a client in the rehearsals
 MOST = 300  # clients that rehearse
 SPARE = 5  # rows of each class and category that a client keeps: as many as may be learnt from
-WAVE_S = 2.0  # of Flower's polling for each wave, at the least; `tacit bench engine` measures it
+WAVE_S = 0.7  # on Flower, of sites on one machine; `python -m benchmarks._flower_wave` measures it
 ALONE = (
     "a total is over one client, and shows that client to whoever sees it; have more clients, or ask more of "
     "them in a round (fraction)"
 )
-COUNTED = ("bytes_up", "bytes_down", "messages", "relayed_bytes")
+COUNTED = ("bytes_up", "bytes_down", "messages")
+WARNED = ("protection", "privacy")  # of what a rehearsal's warnings may be about: others are of its rows
 
 
 def thin_rows(table: Table, rows: int) -> Any:
@@ -77,7 +80,9 @@ def rehearse(settings: Settings, federation: Federation, rows: int, clients: int
     seen = record.exposure.summary()
     totals = {phrase(row["what"]) for row in seen if row["class"] == "aggregate" and row["over"] == 1}
     alone = sorted(each for each in totals if each.startswith("total"))
-    return {**summary, "rows": sizes, "exposure": sentences(seen, planned=True), "alone": alone}
+    warned = [note["text"] for note in record.notes if note["level"] == "warning" and note["about"] in WARNED]
+    told = {"exposure": sentences(seen, planned=True), "alone": alone, "warned": warned}
+    return {**summary, "rows": sizes, **told}
 
 
 def plan(settings: Settings) -> dict[str, Any]:
@@ -93,8 +98,11 @@ def plan(settings: Settings) -> dict[str, Any]:
     config = method.config()
     counted_by = next((name for name in ("rounds", "trees") if name in config), None)
     clients, rounds = min(federation.clients, MOST), config.get(counted_by or "")
-    # Without more rows than rehearse, the first rehearsal is the run.
-    row_counts = [FEW, MORE] if sizes.mean() > FEW else [int(sizes.max())]
+    row_epsilon = method.own_epsilon
+    if hasattr(method, "foresee"):
+        rounds, row_epsilon = method.foresee()
+    # Without many more rows than rehearse, the first rehearsal is the run.
+    row_counts = [FEW, MORE] if sizes.mean() > MORE and counted_by != "trees" else [int(sizes.max())]
     round_counts = [None] if rounds is None else [1] if rounds == 1 else [1, 2]
     found = {
         (place, count or 1): rehearse(
@@ -106,7 +114,7 @@ def plan(settings: Settings) -> dict[str, Any]:
         for place, rows in enumerate(row_counts)
         for count in round_counts
     }
-    first, wanted = found[0, 1], rounds or 1
+    first, last, wanted = found[0, 1], found[len(row_counts) - 1, 1], rounds or 1
     scale = federation.clients / clients
     counted = {name: _at(found, wanted, itemgetter(name)) for name in COUNTED}
     cpu = _in_rows(found, sizes, wanted)
@@ -114,6 +122,28 @@ def plan(settings: Settings) -> dict[str, Any]:
     waves = _at(found, wanted, lambda each: len(each["waves"]))
     total = cpu["clients"] + cpu["coordinator"] + cpu["services"]
     promises = protection.promises
+    # Who is drawn for a round, which trees end early and, here and there, the rows decide how much is sent.
+    steady = (
+        counted_by != "trees"
+        and config.get("fraction", 1.0) == 1.0
+        and rounds == config.get(counted_by or "")
+    )
+    steady &= all(first[name] == last[name] for name in COUNTED)
+    privacy = found[max(found)]["privacy"]
+    if privacy and np.isfinite(row_epsilon):  # noise on sums is sized for all rounds, that on rows adds up
+        privacy.get("rows", privacy).update({"epsilon": row_epsilon, "sums_left": 0})
+    elif privacy and counted_by and privacy["sums_left"]:  # trees that ended early: others may not
+        privacy |= {"epsilon": privacy["budget"], "sums_left": 0}
+    before = warnings_before(method, protection, settings.build_preparation(), federation.clients)
+    warned = [*before["privacy"], *before["protection"], *first["warned"]]
+    if rounds != config.get(counted_by or ""):
+        warned.append(f"the budget for any one row ends the training after {rounds} rounds")
+    if first["alone"]:
+        warned.append(f"{ALONE}: {', '.join(first['alone'])}")
+    forms = {
+        form: _at(found, wanted, lambda each, form=form: each["bytes_by_form"].get(form, 0))
+        for form in last["bytes_by_form"]
+    }
     return {
         "method": method.name,
         "protect": protection.name,
@@ -122,12 +152,15 @@ def plan(settings: Settings) -> dict[str, Any]:
         "rounds": rounds,
         "waves": int(waves),
         "messages": round(counted["messages"] * scale),
-        "exact": clients == federation.clients and counted_by != "trees",  # which may end early
+        "exact": clients == federation.clients and steady,
         "bytes_up_per_client": counted["bytes_up"] / clients,
         "bytes_down_per_client": counted["bytes_down"] / clients,
         "bytes_up": round(counted["bytes_up"] * scale),
         "bytes_down": round(counted["bytes_down"] * scale),
+        "bytes_by_form": {form: round(scale * size) for form, size in forms.items()},
+        "settings": protection.config(),  # bits of keys among them
         "bytes_per_value": promises.bytes_per_value,
+        "adds_noise": protection.adds_noise,
         "precision": promises.precision,
         "cpu_s": cpu,
         "sum_cpu_s": total,
@@ -135,23 +168,18 @@ def plan(settings: Settings) -> dict[str, Any]:
         "flower_s": waves * WAVE_S + training,
         "wh": settings.run.watts * total / SECONDS_PER_HOUR,
         "memory_mb": peak_megabytes(),
-        "privacy": first["privacy"],
+        "privacy": privacy,
         "sees": promises.sees,
         "undone_by": promises.collusion,
         "exposure": first["exposure"],
-        "warnings": [
-            *method.warnings_for(True),
-            *promises.warnings,
-            *protection.warnings_for(federation.clients, True),
-            *warnings_for_pair(method, protection),
-            *([f"{ALONE}: {', '.join(first['alone'])}"] if first["alone"] else []),
-        ],
+        "warnings": list(dict.fromkeys(warned)),
     }
 
 
 def _at(found: Mapping[tuple[int, int], Any], rounds: int, read: Any) -> float:
-    one = float(read(found[0, 1]))
-    more = float(read(found[0, 2])) - one if (0, 2) in found else 0.0
+    place, most = max(found)
+    one = float(read(found[place, 1]))
+    more = float(read(found[place, 2])) - one if most > 1 else 0.0
     return one + (rounds - 1) * more
 
 

@@ -50,13 +50,17 @@ NOTHING = Needs()
 
 
 def list_cells(
-    tables: Mapping[str, Any], methods: str, protections: str, options: Mapping[str, Any]
+    tables: Mapping[str, Any],
+    methods: str | Sequence[str],
+    protections: str | Sequence[str],
+    options: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the settings of every cell, as tables; ``options`` has those of methods by their name."""
     chosen = _names(methods, METHODS.names(), "--methods")
     for name in options:
         if name not in METHODS.names():
             raise ConfigError(f"[survey.options] has no method '{name}': {nearest(name, METHODS.names())}")
+        METHODS.build(name, options[name])  # refuses what it does not know
     cells = []
     for method in chosen:
         for protection in _names(protections, (*PROTECTIONS.names(), USUAL), "--protect"):
@@ -65,7 +69,8 @@ def list_cells(
     return cells
 
 
-def _names(words: str, valid: Sequence[str], flag: str) -> list[str]:
+def _names(given: str | Sequence[str], valid: Sequence[str], flag: str) -> list[str]:
+    words = given if isinstance(given, str) else ",".join(given)
     if words == "all":
         return [name for name in valid if name != USUAL]
     chosen = [word.strip() for word in words.split(",") if word.strip()]
@@ -219,7 +224,8 @@ def recommend(rows: Sequence[Row], need: Needs = NOTHING) -> str:
     """Return which row to take, in words, with the rules that it follows from."""
     left, held = _scored(rows), []
     if not left:
-        return "No cell has a score: keep rows for a test, with --test 0.3."
+        why = "keep rows for a test, with --test 0.3" if rows else "each row says why it was not measured"
+        return f"No cell has a score: {why}."
     best = max(left, key=lambda row: row["score"])
     for text, fits in rules_for(need).items():  # one that would leave nothing is passed over
         fitting = [row for row in left if fits(row)]
@@ -255,8 +261,8 @@ def write_tables(folder: RunFolder, rows: Sequence[Row]) -> None:
 
 def survey(
     tables: Mapping[str, Any],
-    methods: str = "all",
-    protections: str = USUAL,
+    methods: str | Sequence[str] = "all",
+    protections: str | Sequence[str] = USUAL,
     *,
     options: Mapping[str, Any] | None = None,
     need: Needs = NOTHING,

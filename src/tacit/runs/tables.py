@@ -1,6 +1,7 @@
 """Settings that no component has: data, run and Flower; each key is described here and nowhere else."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tacit.core.errors import ConfigError
@@ -133,3 +134,12 @@ class FlowerSettings:
 
     coordinator: str = "coordinator"
     wait: float = 60.0
+
+
+@dataclass(frozen=True)
+class SurveySettings:
+    """The table [survey] of a file: names, as a list or separated by commas, and options by method."""
+
+    methods: str | tuple[str, ...] = "all"
+    protect: str | tuple[str, ...] = "default"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

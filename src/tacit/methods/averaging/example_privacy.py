@@ -115,11 +115,12 @@ class ExamplePrivacy(SettingsGroup):
         """Return the epsilon that so many rounds of so many epochs cost any one row."""
         return _epsilon(self.noise, self.sampling, self.delta, rounds * self.count_steps(epochs))
 
-    def bound_epsilon(self, rounds: int, epochs: int) -> float:
-        """Return the epsilon that a run of so many rounds costs a row at most; infinite without noise."""
+    def foresee(self, rounds: int, epochs: int) -> tuple[int, float]:
+        """Return how many of so many rounds there are, and what they cost a row; infinite without noise."""
         if not self.noise:
-            return inf
-        return self.compute_epsilon(max(1, self.count_affordable_rounds(rounds, epochs)), epochs)
+            return rounds, inf
+        rounds = max(1, self.count_affordable_rounds(rounds, epochs))
+        return rounds, self.compute_epsilon(rounds, epochs)
 
     def count_affordable_rounds(self, rounds: int, epochs: int) -> int:
         """Return how many rounds the budget allows, up to those that are asked for."""
