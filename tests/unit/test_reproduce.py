@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
 from itertools import product
@@ -117,6 +119,23 @@ def test_outside_a_checkout_it_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     assert names("reproductions") == names("benchmarks") == []
     monkeypatch.undo()
     assert names("reproductions")[-2:] == ["two-phase", "all"]
+
+
+@pytest.mark.parametrize("kind", ["reproductions", "benchmarks"])
+def test_every_file_can_be_loaded_from_anywhere(kind: str, tmp_path: Path) -> None:
+    """By the command, whose path of modules has no checkout on it, as that of the tests has."""
+    code = f"[checkout.load_file({kind!r}, name) for name in checkout.list_files({kind!r})]"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    root = Path(checkout.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"from tacit import checkout; {code}"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("paper")
