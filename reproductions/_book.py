@@ -13,16 +13,17 @@ from tacit.runs.page.units import escape
 from tacit.runs.report import titled_page
 
 BOOK = "reproduction.json"
-STATES = ("done", "differs", "not measured", "not repeated")
+STATES = ("done", "differs", "not possible here", "not measured", "not repeated")
 OURS = ("paper", "expected", "ours", "sd", "within", "note")  # columns of every table, beside what varies
 
 
 def write_book(out: Path) -> dict[str, Any]:
     """Write what stands for every table and figure of the papers, from the tables that are in a folder.
 
-    ``reproduction.json`` has the entries: "done", "differs" (some row is outside of what was expected),
-    "not measured" yet, or "not repeated", with the reason; ``absent`` rows need data that are not here, and
-    ``why`` has the command that gets them. ``index.html`` is the same for people.
+    ``reproduction.json`` has the entries: "done", "differs" (a row is outside of what was expected, or the
+    contents say what comes out otherwise), "not possible here" (data or memory are missing for all rows that
+    were asked for), "not measured" yet, or "not repeated", with the reason; ``absent`` rows need what is not
+    here, and ``why`` has the command that gets it. ``index.html`` is the same for people.
     """
     files = [path for path in sorted(out.glob("*.json")) if path.name != BOOK]
     tables = {path.stem: json.loads(path.read_bytes()) for path in files}
@@ -36,9 +37,15 @@ def write_book(out: Path) -> dict[str, Any]:
             missed = [name for name in found for row in rows[name] if row.get("within") is False]
             ours = [row for name in found for row in rows[name] if row["ours"] is not None]
             notes = [row["note"] for name in found for row in rows[name] if row.get("note")]
-            state = "differs" if missed else "done" if ours else "not measured" if wanted else "not repeated"
+            known = item.get("differs", "") if ours else ""
+            if ours:
+                state = "differs" if missed or known else "done"
+            else:
+                state = "not possible here" if notes else "not measured" if wanted else "not repeated"
             remarks = [tables[name]["remarks"] for name in dict.fromkeys(missed)]
-            why = " ".join(dict.fromkeys(text for text in (item.get("why", ""), *remarks, *notes) if text))
+            why = " ".join(
+                dict.fromkeys(text for text in (item.get("why", ""), known, *remarks, *notes) if text)
+            )
             entry = {"paper": paper["title"], "item": item["item"], "about": item["about"], "state": state}
             entries.append(
                 {**entry, "tables": found, "outside": len(missed), "absent": len(notes), "why": why}
@@ -60,13 +67,14 @@ def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
         for one in book["entries"]
     ]
     compared = [
-        [name, ", ".join(f"{key} {row[key]}" for key in row if key not in OURS), *_difference(row)]
+        [name, ", ".join(f"{key} {row[key]}" for key in row if key not in OURS), *_difference(row, table)]
         for name, table in tables.items()
         for row in table["rows"]
         if row.get("paper") is not None and row.get("ours") is not None
     ]
     links = "".join(f'<li><a href="{escape(name)}.html">{escape(name)}</a></li>' for name in tables)
-    beside = markup.table(("table", "row", "theirs", "ours", "difference"), compared, words=2)
+    columns = ("table", "row", "theirs", "ours", "difference", "expected of ours", "if outside, why")
+    beside = markup.table(columns, compared, words=2)
     sections = {
         "Tables and figures": markup.table(heads, listed, words=6),
         "Theirs beside ours": beside,
@@ -75,6 +83,8 @@ def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     return titled_page("The papers, repeated", sections, lead=f"Tables and figures: {counted}.")
 
 
-def _difference(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _difference(row: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, ...]:
     theirs, ours = float(row["paper"]), float(row["ours"])
-    return f"{theirs:g}", f"{ours:g}", f"{ours - theirs:+.4g}"
+    expected = " – ".join(f"{limit:g}" for limit in row.get("expected") or ())
+    why = table.get("remarks", "") if row.get("within") is False else ""
+    return f"{theirs:g}", f"{ours:g}", f"{ours - theirs:+.4g}", expected, why

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -354,11 +355,24 @@ class TestBook:
         assert differs["why"] == "of its rate tacit data fetch higgs"
         assert states["Efficien", "figure 1"] == "not repeated"
         assert states["FedHEONN", "figure 2"] == "not measured"
+        assert states["Training", "table 3"] == "not measured"
         assert sum(book["counts"].values()) == len(book["entries"]) == 46
         assert all(entry["why"] or entry["state"] != "not repeated" for entry in book["entries"])
         page = (tmp_path / "index.html").read_text()
         assert "+0.01" in page
         assert json.loads((tmp_path / "reproduction.json").read_text()) == book
+
+    def test_what_has_no_data_here_and_what_is_known_to_differ_are_told_apart(self, tmp_path):
+        absent = {"data": "higgs", "paper": 60, "ours": None, "note": "tacit data fetch higgs"}
+        table = {"name": "fedheonn-rounds", "title": "t", "remarks": "", "rows": [absent]}
+        (tmp_path / "fedheonn-rounds.json").write_text(json.dumps(table))
+        self.written(tmp_path, "ring-mlp-scores")
+        entries = harness.load_file("reproductions", "_book").write_book(tmp_path)["entries"]
+        found = {(one["paper"][:8], one["item"]): one for one in entries}
+        assert found["FedHEONN", "figure 7"]["state"] == "not possible here"
+        assert found["FedHEONN", "figure 7"]["why"] == "tacit data fetch higgs"
+        assert found["Training", "table 3"]["state"] == "differs"
+        assert "one model" in found["Training", "table 3"]["why"]
 
     def test_every_table_that_is_named_can_be_made(self):
         contents = harness.folders_of("reproductions")[0] / "contents.toml"
@@ -372,7 +386,12 @@ class TestBook:
         made = [each.name for file in files for each in file.experiments()]
         assert {name for name in named if not any(each.startswith(name) for each in made)} == set()
 
-    def test_rows_are_kept_and_measured_again_only_if_asked(self, tmp_path):
+    def test_a_table_of_which_something_is_expected_says_what_may_differ(self):
+        files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
+        for table in (each for file in files for each in file.experiments()):
+            assert table.remarks or not any(cell.expected for cell in table.cells), table.name
+
+    def test_rows_are_kept_and_measured_again_only_if_asked(self, tmp_path, monkeypatch):
         asked = []
         cell = Cell({"data": "x"}, lambda seed: asked.append(seed) or 1.0)
         experiment = Experiment("kept", "T", "P", "q", {}, 2, [cell])
@@ -381,9 +400,14 @@ class TestBook:
             table = harness.measured(experiment, None, tmp_path, lambda text: None, fresh=fresh)
             assert table["rows"][0]["ours"] == 1.0
             assert len(asked) == times
-        (next((tmp_path / "rows").iterdir())).write_text("{")
+        two, told = replace(experiment, cells=[cell, replace(cell, settings={"data": "y"})]), []
+        papers_here(monkeypatch, [two])
+        harness.reproduce_papers("some", out=tmp_path, progress=lambda *facts: told.append(facts))
+        assert told == [(0, 1, "kept: data y")], "what is kept takes no time, and is not counted"
+        for row in (tmp_path / "rows").iterdir():
+            row.write_text("{")
         harness.measured(experiment, None, tmp_path, lambda text: None)
-        assert len(asked) == 6, "a damaged row is measured again"
+        assert len(asked) == 8, "a damaged row is measured again"
 
 
 class TestSurvey:
