@@ -1,8 +1,9 @@
 """The book of all papers: what stands for each of their tables and figures, and theirs beside ours."""
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def write_book(out: Path) -> dict[str, Any]:
         for item in paper["items"]:
             wanted = item.get("tables", [])
             found = [name for name in tables if any(name.startswith(prefix) for prefix in wanted)]
-            rows = {name: tables[name]["rows"] for name in found}
+            rows = {name: _rows_of(item, tables[name]["rows"]) for name in found}
             missed = [name for name in found for row in rows[name] if row.get("within") is False]
             ours = [row for name in found for row in rows[name] if row["ours"] is not None]
             notes = [row["note"] for name in found for row in rows[name] if row.get("note")]
@@ -54,32 +55,51 @@ def write_book(out: Path) -> dict[str, Any]:
     book = {"counts": counts, "entries": entries, "tables": [*tables]}
     folder = RunFolder(out)
     folder.write_json(BOOK, book)
-    folder.write("index.html", _book_page(book, tables).encode())
+    folder.write("index.html", _book_page(contents["paper"], book, tables).encode())
     return book
 
 
-def _book_page(book: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
-    """Write the book: what stands for each table and figure, then theirs beside ours."""
+def _rows_of(item: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of a table of ours that are of this table or figure of the paper."""
+    wanted = item.get("where", {}).items()
+    return [row for row in rows if all(row.get(key, values[0]) in values for key, values in wanted)]
+
+
+def _book_page(
+    papers: Sequence[Mapping[str, Any]], book: Mapping[str, Any], tables: Mapping[str, Any]
+) -> str:
+    """Write the book: paper by paper what stands for each table and figure, then theirs beside ours."""
     counted = ", ".join(f"{number} {state}" for state, number in book["counts"].items() if number)
-    heads = ("paper", "table or figure", "about", "state", "our tables", "why")
-    listed = [
-        [one["paper"], one["item"], one["about"], one["state"], ", ".join(one["tables"]), one["why"]]
-        for one in book["entries"]
-    ]
+    heads = ("table or figure", "about", "state", "our tables", "why")
+    wide = "<style>.scroll td:last-child { min-width: 14em }</style>"
+    sections = {
+        paper["name"]: wide
+        + markup.sentence(f"{paper['title']}.")
+        + markup.table(
+            heads,
+            [
+                [one["item"], one["about"], one["state"], ", ".join(one["tables"]), one["why"]]
+                for one in book["entries"]
+                if one["paper"] == paper["title"]
+            ],
+            words=5,
+        )
+        for paper in papers
+    }
     compared = [
         [name, ", ".join(f"{key} {row[key]}" for key in row if key not in OURS), *_difference(row, table)]
         for name, table in tables.items()
         for row in table["rows"]
         if row.get("paper") is not None and row.get("ours") is not None
     ]
-    links = "".join(f'<li><a href="{escape(name)}.html">{escape(name)}</a></li>' for name in tables)
+    links = {escape(name): f'<a href="{escape(name)}.html">{escape(name)}</a>' for name in tables}
     columns = ("table", "row", "theirs", "ours", "difference", "expected of ours", "if outside, why")
     beside = markup.table(columns, compared, words=2)
-    sections = {
-        "Tables and figures": markup.table(heads, listed, words=6),
-        "Theirs beside ours": beside,
-        "All tables": f'<ul class="plain">{links}</ul>',
-    }
+    sections |= {"Theirs beside ours": beside}
+    named = re.compile(r"(?<=[> ])(?:" + "|".join(map(re.escape, links)) + r")(?=[<,])")
+    if links:
+        sections = {name: named.sub(lambda at: links[at[0]], text) for name, text in sections.items()}
+    sections |= {"All tables": f'<ul class="plain"><li>{"</li><li>".join(links.values())}</li></ul>'}
     return titled_page("The papers, repeated", sections, lead=f"Tables and figures: {counted}.")
 
 

@@ -367,24 +367,27 @@ class TestBook:
         table = {"name": "fedheonn-rounds", "title": "t", "remarks": "", "rows": [absent]}
         (tmp_path / "fedheonn-rounds.json").write_text(json.dumps(table))
         self.written(tmp_path, "ring-mlp-scores")
+        self.written(tmp_path, "fedheonn-tables")
         entries = harness.load_file("reproductions", "_book").write_book(tmp_path)["entries"]
         found = {(one["paper"][:8], one["item"]): one for one in entries}
         assert found["FedHEONN", "figure 7"]["state"] == "not possible here"
         assert found["FedHEONN", "figure 7"]["why"] == "tacit data fetch higgs"
+        assert found["FedHEONN", "table 3"]["state"] == "not measured", "the rows are of other data"
+        assert found["FedHEONN", "table 4"]["state"] == "not possible here"
         assert found["Training", "table 3"]["state"] == "differs"
         assert "one model" in found["Training", "table 3"]["why"]
 
     def test_every_table_that_is_named_can_be_made(self):
         contents = harness.folders_of("reproductions")[0] / "contents.toml"
-        named = {
-            table
-            for paper in tomllib.loads(contents.read_text())["paper"]
-            for item in paper["items"]
-            for table in item.get("tables", [])
-        }
         files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
-        made = [each.name for file in files for each in file.experiments()]
-        assert {name for name in named if not any(each.startswith(name) for each in made)} == set()
+        made = [each for file in files for each in file.experiments()]
+        rows_of = harness.load_file("reproductions", "_book")._rows_of
+        for item in (
+            each for paper in tomllib.loads(contents.read_text())["paper"] for each in paper["items"]
+        ):
+            for name in item.get("tables", []):
+                tables = [each for each in made if each.name.startswith(name)]
+                assert any(rows_of(item, [cell.settings for cell in each.cells]) for each in tables), name
 
     def test_a_table_of_which_something_is_expected_says_what_may_differ(self):
         files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
