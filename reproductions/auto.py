@@ -4,24 +4,18 @@ Boosting is scikit-learn's HistGradientBoosting with its defaults, told which co
 learn from the same training rows, and are tested on the same others. No paper: this is ours.
 
 Totals under "masked", the default, are those of "plain" sums, to the last bit for FederBoost, so "plain"
-gives the same figures in a fraction of the time; some data sets have both. FederBoost's trees are also the
-same whoever holds which rows, and so is what FedHEONN solves, up to how rows fall into folds: "pooled" has
-one party with all rows, and the same rows kept aside as 20 clients do.
+gives the same figures in a fraction of the time; some data sets have both.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from reproductions._harness import Experiment, grid
-from tacit.engines.holdings import Holdings
-from tacit.federation import Federation
-from tacit.runs.auto import CANDIDATES, best_of, choose, rotate, try_candidates
+from tacit.runs.auto import choose
 from tacit.runs.experiment import build_federation
 from tacit.runs.settings import Settings
-from tacit.runs.tune import Trial, divide
+from tacit.runs.tune import Trial
 
 CLIENTS, LEAST = 20, -0.5  # points that auto may be below
 DATA = (
@@ -38,7 +32,7 @@ DATA = (
     "adult",
     "optdigits",
 )
-SMALL, POOLED = DATA[:3], "pooled"
+SMALL = DATA[:3]
 
 
 def tables(data: str, protect: str, seed: int) -> dict[str, Any]:
@@ -52,29 +46,10 @@ def tables(data: str, protect: str, seed: int) -> dict[str, Any]:
     }
 
 
-def pool(federation: Federation) -> Federation:
-    """Return one party that has all rows, and keeps those aside that the clients do."""
-    held = federation.holdings
-    aside = np.zeros(held.table.rows, dtype=bool)
-    for end, kept in zip(held.offsets[1:], held.holdout_sizes, strict=True):
-        aside[end - kept : end] = True
-    order = np.concatenate([np.flatnonzero(~aside), np.flatnonzero(aside)])
-    single = Holdings(held.table.take(order), np.array([0, len(order)]), ["all"], np.array([aside.sum()]))
-    return Federation(single, test=federation.test, seed=federation.seed, declared=federation.declared)
-
-
 def auto(data: str, protect: str, seed: int) -> tuple[float, Mapping[str, Any], list[Trial]]:
     """Return the accuracy of the method that is chosen, in percent, what it is, and how each did."""
-    if protect != POOLED:
-        chosen, trials = choose(tables(data, protect, seed))
-        federation = build_federation(chosen)
-    else:
-        given = tables(data, "plain", seed)
-        first = Settings.from_tables({**given, "method": CANDIDATES[0]})
-        trials = try_candidates(given, [pool(part) for part in rotate(divide(first))])
-        chosen = Settings.from_tables({**given, "method": best_of(trials)})
-        federation = pool(build_federation(chosen))
-    training = federation.train(**chosen.training())
+    chosen, trials = choose(tables(data, protect, seed))
+    training = build_federation(chosen).train(**chosen.training())
     assert training.scores is not None
     return 100 * float(training.scores["accuracy"]), chosen.method, trials
 
@@ -107,7 +82,7 @@ def experiments() -> Iterator[Experiment]:
         settings={"learner": "HistGradientBoostingClassifier()"},
         cells=grid(boosting_accuracy, {"data": DATA}),
     )
-    for protect in (POOLED, "plain", "masked"):
+    for protect in ("plain", "masked"):
         yield table(
             name=f"auto-gain-{protect}",
             title=f"`--method auto` against boosting of pooled rows: {protect}",
@@ -117,7 +92,7 @@ def experiments() -> Iterator[Experiment]:
                 partial(gain, protect),
                 {"data": DATA},
                 expected=(LEAST, 100.0),
-                slow=lambda data, protect=protect: protect != POOLED or data not in SMALL,
+                slow=lambda data, protect=protect: protect != "plain" or data not in SMALL,
             ),
-            remarks="Pooled: one party has the clients' rows. Plain: their sums, which masks do not change.",
+            remarks="Masks do not change the sums: what plain sums give, masked ones do.",
         )

@@ -7,9 +7,11 @@ beyond the last one written, in the client's memory. A node below itself would b
 import numpy as np
 import pytest
 
-from tacit.core.errors import StepError
+from tacit import Federation
+from tacit.core.errors import QuorumError, StepError
 from tacit.methods.boosting import histograms
 from tacit.methods.boosting.rows import PartyRows
+from tacit.methods.federboost import FederBoost
 
 BINS = np.array([[0, 1], [2, 0], [3, 1]], dtype=np.uint8)
 OFFSETS = np.array([0, 4, 6])
@@ -29,12 +31,6 @@ def record(**changes):
 
 def ints(*values):
     return np.array(values, np.int32)
-
-
-@pytest.fixture(autouse=True)
-def no_loop(monkeypatch):
-    """Whatever reaches the loops has passed: they are not run with what is crafted."""
-    monkeypatch.setattr(histograms, "WORTHWHILE", 10**9)
 
 
 def test_control_an_honest_record_is_followed():
@@ -58,7 +54,7 @@ def test_control_an_honest_record_is_followed():
     ],
 )
 def test_nodes_that_lead_astray_are_refused_before_any_row_follows(changes, monkeypatch):
-    monkeypatch.setattr("tacit.methods.boosting.rows.advance", lambda *given: pytest.fail("followed"))
+    monkeypatch.setattr(histograms, "add_rows", lambda *given: pytest.fail("followed"))
     with pytest.raises(StepError):
         rows().sum_slots(record(**changes), 1, 1)
     if "slots" not in changes:
@@ -76,3 +72,18 @@ def test_a_step_that_no_tree_has_is_refused():
 def test_cuts_that_give_more_buckets_than_agreed_are_refused():
     with pytest.raises(StepError, match="more buckets than were agreed"):
         PartyRows(np.array([[0, 2]], np.uint8), np.zeros(1), None, OFFSETS)
+
+
+@pytest.mark.parametrize("cuts", [np.zeros((4, 400)), np.zeros((9, 6))])
+def test_cuts_of_another_shape_than_agreed_are_refused(cuts):
+    federation = Federation.embedded("iris", clients=3)
+    method = FederBoost(trees=1, depth=2, buckets=8)
+    find = FederBoost._find_rows
+
+    def crafted(self, party, shared):
+        return find(self, party, shared | {"cuts": cuts.astype(np.float32)})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FederBoost, "_find_rows", crafted)
+        with pytest.raises(QuorumError, match="more buckets than were agreed"):
+            federation.train(method, protect="plain")

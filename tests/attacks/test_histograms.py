@@ -71,10 +71,11 @@ def run(
         )
     shared = training.outcome.shared  # None where clients open totals
     rows, used = [], np.ones(COLUMNS * BUCKETS, dtype=bool)
-    if shared is not None and not isinstance(protect, Noised):
-        used = Buckets(shared.schema, BUCKETS).find_used(shared["cuts"])
+    if shared is not None:
+        buckets = Buckets(shared.schema, BUCKETS, shared["cuts"])
+        used = (np.arange(BUCKETS) < buckets.widths[:, None]).ravel()
     for one in held.values() if shared is not None else ():
-        bins = Buckets(shared.schema, BUCKETS).fill(Inputs.of(shared).columns(one), shared["cuts"])
+        bins = buckets.fill(Inputs.of(shared).columns(one))
         rows.append({(*row, label) for row, label in zip(bins.tolist(), one.target.tolist(), strict=True)})
     sent: dict[str, list[Any]] = {name: [] for name in held}
     for receiver, sender, step, raw in heard:
@@ -126,12 +127,12 @@ def test_masked_clients_send_nothing_that_gives_a_row_away():
 
 def test_totals_give_few_rows_away_and_none_of_larger_leaves():
     """Leaves have at least min_count rows, but a total over few rows still has buckets with one of them."""
-    rows, _, totals, _ = run("masked")
+    rows, _, totals, used = run("masked")
     assert sum((one != 0).any() for one in totals) >= LEAST_SUMS
-    assert found_share(set().union(*rows), totals) < 0.05
-    rows, _, totals, _ = run("plain", replace(METHOD, min_child_weight=5.0))
+    assert found_share(set().union(*rows), totals, used) < 0.05
+    rows, _, totals, used = run("plain", replace(METHOD, min_child_weight=5.0))
     assert sum((one != 0).any() for one in totals) >= LEAST_SUMS
-    assert found_share(set().union(*rows), totals) == 0.0
+    assert found_share(set().union(*rows), totals, used) == 0.0
 
 
 NOISE = Noised(epsilon=8.0, unit="row", where="distributed", inner="plain")
@@ -141,8 +142,8 @@ NOISE = Noised(epsilon=8.0, unit="row", where="distributed", inner="plain")
 def test_neither_encryption_nor_a_part_of_the_noise_gives_a_row_away(protect, keys_once):
     short = replace(METHOD, trees=3)
     with keys_once():
-        _, sent, _, places = run(protect, short)
+        _, sent, _, _ = run(protect, short)
     rows, plain, _, used = run("plain", short)
-    shares = [found_share(own, seen, places) for own, seen in zip(rows, sent.values(), strict=True)]
+    shares = [found_share(own, seen, used) for own, seen in zip(rows, sent.values(), strict=True)]
     control = [found_share(own, seen, used) for own, seen in zip(rows, plain.values(), strict=True)]
     assert max(shares) == 0.0 < 0.1 < min(control), (shares, control)

@@ -80,11 +80,12 @@ WORDS = Column("w", "category", categories=("a", "b", "c", "d"))
 
 
 def test_missing_values_have_the_first_bucket():
-    buckets = Buckets(schema_of(NUMBERS, WORDS), 4)
+    buckets = Buckets(schema_of(NUMBERS, WORDS), 4, np.array([[1.0, np.inf]], dtype=np.float32))
     X = np.array([[np.nan, 3], [0.5, np.nan], [1.0, 0], [9.0, 1]], dtype=np.float32)
-    found = buckets.fill(X, np.array([[1.0, np.inf]], dtype=np.float32))
+    found = buckets.fill(X)
     assert found.tolist() == [[0, 4], [1, 0], [2, 1], [2, 2]]
-    assert buckets.offsets.tolist() == [0, 4, 9]
+    assert buckets.offsets.tolist() == [0, 3, 8]  # one bucket of numbers is left over
+    assert Buckets(buckets.schema, 4).offsets.tolist() == [0, 4, 9]
 
 
 class TestLosses:
@@ -150,7 +151,7 @@ def test_compiled_loops_give_what_numpy_gives():
         rng.integers(0, 2, (5, 8)).astype(np.uint8),
     )
     found = []
-    for step in (histograms._step, numba.njit(histograms._loop)):
+    for step in (histograms.add_rows, numba.njit(histograms._loop)):
         at, sums = np.zeros(500, np.int32), np.zeros((2, 24), np.int64)
         for _ in range(2):
             step(bins, np.arange(0, 25, 8), at, packed, nodes, np.array([-1, 0, -1, 1, -1], np.int32), sums)
@@ -185,7 +186,7 @@ def brute_force(sums, buckets, lam, least):
 @pytest.mark.parametrize("seed", range(6))
 def test_splits_are_the_best_there_are(seed):
     rng = np.random.default_rng(seed)
-    buckets = Buckets(schema_of(NUMBERS, WORDS, Column("m")), 6)
+    buckets = Buckets(schema_of(NUMBERS, WORDS, Column("m")), 6, np.ones((2, 4), dtype=np.float32))
     sums = np.zeros((5, int(buckets.offsets[-1]), 2))
     for node in sums:
         for _ in range(40):  # rows
@@ -195,7 +196,7 @@ def test_splits_are_the_best_there_are(seed):
     everything = np.full(3, True), np.zeros(3, dtype=np.int64)
     rules = Rules(0.0, 0.0, 1.0, np.inf, *everything)
     bounds = np.tile([-np.inf, np.inf], (5, 1))
-    found = find_splits(sums, bounds, buckets, np.ones((2, 4), dtype=np.float32), rules)
+    found = find_splits(sums, bounds, buckets, rules)
     expected = [brute_force(node, buckets, 0.0, 1.0) for node in sums]
     assert found.gain == pytest.approx(expected, rel=1e-9)
     for node, split in enumerate(found.feature):
@@ -207,10 +208,8 @@ def test_splits_are_the_best_there_are(seed):
 
 
 def test_no_split_where_a_side_is_too_light():
-    buckets = Buckets(schema_of(NUMBERS), 3)
+    buckets = Buckets(schema_of(NUMBERS), 3, np.ones((1, 1), dtype=np.float32))
     sums = np.array([[[0.0, 0.0], [5.0, 0.9], [-5.0, 9.0]]])
     rules = Rules(1.0, 0.0, 1.0, np.inf, np.array([True]), np.zeros(1, dtype=np.int64))
-    found = find_splits(
-        sums, np.array([[-np.inf, np.inf]]), buckets, np.ones((1, 1), dtype=np.float32), rules
-    )
+    found = find_splits(sums, np.array([[-np.inf, np.inf]]), buckets, rules)
     assert found.gain[0] == -np.inf

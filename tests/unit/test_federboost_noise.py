@@ -11,7 +11,6 @@ from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import BudgetSpent, Events
 from tacit.core.party import Party
 from tacit.core.secret import Secret
-from tacit.core.shared import Total
 from tacit.data.preparation import Preparation
 from tacit.data.table import Column, Table
 from tacit.federation import Federation
@@ -98,7 +97,7 @@ def test_columns_agree_on_the_sums_of_a_node():
     schema = train(make_table()).outcome.shared.schema
     buckets, rng = Buckets(schema, 9), np.random.default_rng(0)
     noise = rng.normal(size=(2, int(buckets.offsets[-1]), 2))
-    found = noisy.read_sums(Total({"sums": noise}, 5, noise=1.0), "logistic", buckets)
+    found = noisy.read_sums(noise, "logistic", buckets)
     wholes = np.add.reduceat(found, buckets.offsets[:-1], axis=1)
     np.testing.assert_allclose(wholes, np.broadcast_to(wholes[:, :1], wholes.shape), atol=1e-12)
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit.core.coordinator import Coordinator
-from tacit.core.errors import DifferencingError
+from tacit.core.errors import DifferencingError, StepError
 from tacit.core.events import Noted
 from tacit.core.fields import add_prefix, strip_prefix
 from tacit.core.marks import apply, contribution
@@ -177,7 +177,7 @@ class FederBoost(Settings):
         outputs = len(rows.packed)
         none = np.full(outputs, -1, dtype=np.int32)
         record = {"slots": np.arange(outputs), "goes": np.zeros((outputs, 1), np.uint8)}
-        return self.sum_slots(rows, {**record, "feature": none, "left": none}, 0, shared, shape)
+        return self.sum_slots(rows, {**record, "feature": none, "left": none}, 0, shape)
 
     def sum_level(self, party: Party, shared: Shared, shape: Any, *, noise: bool) -> Any:
         """Return G and H of each bucket in the nodes that are asked for."""
@@ -186,14 +186,17 @@ class FederBoost(Settings):
         rows, step = self._find_rows(party, shared), int(shared[TREE + "step"])
         if rows.round != int(shared["round"]) or rows.step > step:
             rows = self._start_round(party, shared, noise=noise)
-        return self.sum_slots(rows, strip_prefix(TREE, shared), step, shared, shape)
+        return self.sum_slots(rows, strip_prefix(TREE, shared), step, shape)
 
     def _find_rows(self, party: Party, shared: Shared) -> PartyRows:
         if (self.name, party.id) not in party.cache:
             buckets, weights = self.buckets_of(shared), self.weigh_rows(party.data, shared)
-            bins = buckets.fill(Inputs.of(shared).columns(party.data), shared["cuts"])
+            if shared["cuts"].shape != (len(buckets.numbers), self.buckets - 2):
+                raise StepError("more buckets than were agreed: the cuts were not made by this protocol")
+            bins = buckets.fill(Inputs.of(shared).columns(party.data))
             truth = losses.read_truth(self.loss_of(shared), party, shared.schema)
-            party.cache[self.name, party.id] = PartyRows(bins, truth, weights, buckets.offsets)
+            trees = self.trees * self.count_outputs(shared.schema)
+            party.cache[self.name, party.id] = PartyRows(bins, truth, weights, buckets.offsets, trees)
         found: PartyRows = party.cache[self.name, party.id]
         return found
 

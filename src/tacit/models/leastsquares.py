@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
 
 from tacit.core.errors import DataError
 
@@ -103,7 +104,7 @@ def solve_gram(gram: Matrix, m: Matrix, penalty: Matrix, error: float) -> Matrix
 def _inverse_root(system: Matrix, least: float) -> Matrix | None:
     """Return K, KᵀK the inverse, if all eigenvalues surely exceed a limit: none is below 1 over its trace."""
     try:
-        root: Matrix = np.linalg.inv(np.linalg.cholesky(system))
+        root: Matrix = dtrtri(np.linalg.cholesky(system), lower=1)[0]
     except np.linalg.LinAlgError:
         return None
     return root if np.vdot(root, root) * least < 1 else None

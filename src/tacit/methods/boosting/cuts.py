@@ -28,10 +28,14 @@ NAMES = ("low", "size", "below", "inside")  # of an interval: first image, image
 
 @dataclass(frozen=True)
 class Buckets:
-    """Which places of a histogram belong to which column: missing values first, then the values in order."""
+    """Which places of a histogram belong to which column: missing values first, then the values in order.
+
+    Once ``cuts`` are known, a column has the buckets that hold values; before, as many as it may have.
+    """
 
     schema: Schema
     most: int  # buckets of a column of numbers, that of missing values among them
+    cuts: NDArray[np.float32] | None = None
 
     @cached_property
     def numbers(self) -> list[int]:
@@ -41,24 +45,27 @@ class Buckets:
     @cached_property
     def widths(self) -> Integers:
         """Buckets of each column."""
-        columns = self.schema.columns
-        return np.array([self.most if c.kind == "number" else len(c.categories) + 1 for c in columns])
+        widths = np.array([len(column.categories) + 1 for column in self.schema.columns])
+        widths[self.numbers] = self.most if self.cuts is None else 2 + (self.cuts < LARGEST).sum(axis=1)
+        return widths
 
     @cached_property
     def offsets(self) -> Integers:
         """Where each column begins, and at last the size of a histogram."""
         return np.concatenate([[0], np.cumsum(self.widths)])
 
-    def find_used(self, cuts: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Return which places of a histogram can hold rows: a column of few values has buckets left over."""
-        used, starts = np.ones(int(self.offsets[-1]), dtype=bool), self.offsets[self.numbers]
-        for start, own in zip(starts.tolist(), cuts, strict=True):
-            used[start + 2 + int((own < LARGEST).sum()) : start + self.most] = False
-        return used
+    @cached_property
+    def thresholds(self) -> NDArray[np.float32]:
+        """The first value behind each place: of a column's last bucket, none; of categories, 0."""
+        found = np.zeros(int(self.offsets[-1]), dtype=np.float32)
+        for column, cuts in zip(self.numbers, [] if self.cuts is None else self.cuts, strict=True):
+            start, end = self.offsets[column : column + 2]
+            found[start + 1 : end] = np.append(cuts, LARGEST)[: end - start - 1]
+        return found
 
-    def fill(self, X: NDArray[np.float32], cuts: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def fill(self, X: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the bucket of each value."""
-        found, numbers = np.empty(X.shape, dtype=np.uint8), iter(cuts)
+        found, numbers = np.empty(X.shape, dtype=np.uint8), iter([] if self.cuts is None else self.cuts)
         for index, column in enumerate(self.schema.columns):
             values = X[:, index]
             missing = np.isnan(values)

@@ -29,7 +29,6 @@ class Grower:
     """Grows the trees of one round by fixed rules; derivatives are counted in ``units`` of their output."""
 
     buckets: Buckets
-    cuts: NDArray[np.float32]
     rules: Rules
     units: Matrix
     rate: float
@@ -69,7 +68,7 @@ class Grower:
     def _split(self, nodes: Arrays, known: NDArray[Any], sums: Matrix) -> Arrays:
         bounds = np.stack([nodes["lower"][known], nodes["upper"][known]], axis=1)
         trees = nodes["output"][known]
-        found = find_splits(sums / self.units[trees][:, None], bounds, self.buckets, self.cuts, self.rules)
+        found = find_splits(sums / self.units[trees][:, None], bounds, self.buckets, self.rules)
         chosen = found.gain > self.rules.gamma
         waiting = np.zeros_like(chosen)
         if self.leafwise:

@@ -1,6 +1,6 @@
 """Histograms of derivatives: rows move down the trees, and are added up by node and bucket.
 
-By numba, if it is installed (``pip install tacit[trees]``) and there are rows enough to be worth compiling;
+By numba, if it is installed (``pip install tacit[trees]``) and there is enough to add to be worth compiling;
 else by NumPy. All sums are of whole numbers, so that both give the same.
 """
 
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 ROWS = 1 << 14  # that NumPy adds at once, so that copies stay small
-WORTHWHILE = 500_000  # values of a client from which on loops are compiled
+WORTHWHILE = 20_000_000  # values that a client adds, over all its trees, from which on loops are compiled
 
 
-def advance(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
+def choose_loop(values: int) -> Callable[..., None]:
+    """Return the loop for a client that has so many values to add, counted once for each tree."""
+    return _compile() if values >= WORTHWHILE and find_spec("numba") else add_rows
+
+
+def add_rows(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
     """Move rows one node down, where theirs has children, and add their numbers to histograms, in place.
 
     ``at`` has the node of each row; ``nodes`` are their columns (-1: none), their left children, and whether
     each bucket goes right; ``slots`` has the histogram of each node (-1: none).
     """
-    step = _compile() if bins.size >= WORTHWHILE and find_spec("numba") else _step
-    step(bins, offsets, at, packed, nodes, slots, sums)
-
-
-def _step(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
     feature, left, right = nodes
     rows = np.flatnonzero(feature[at] >= 0)
     node = at[rows]

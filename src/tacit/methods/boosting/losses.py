@@ -103,4 +103,6 @@ def pack(first: Matrix, second: Matrix, units: Matrix) -> NDArray[np.int64]:
 
 def unpack(sums: NDArray[np.int64]) -> Matrix:
     """Return the two parts of packed sums, in a last dimension."""
-    return np.stack([sums >> 32, sums & 0xFFFFFFFF], axis=-1).astype(np.float64)
+    found = np.empty((*sums.shape, 2))
+    found[..., 0], found[..., 1] = sums >> 32, sums & 0xFFFFFFFF
+    return found

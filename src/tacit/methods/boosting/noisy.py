@@ -110,9 +110,9 @@ def scale_sums(loss: str, schema: Schema) -> Any:
     return np.array([1.0, SECOND]) / (LONGEST[loss] * sqrt(len(schema.columns)))
 
 
-def read_sums(total: Total, loss: str, buckets: Buckets) -> Any:
+def read_sums(sums: Any, loss: str, buckets: Buckets) -> Any:
     """Return histograms in which the buckets of every column add up to the same."""
-    sums, widths = total["sums"] / scale_sums(loss, buckets.schema), buckets.widths
+    sums, widths = sums / scale_sums(loss, buckets.schema), buckets.widths
     wholes = np.add.reduceat(sums, buckets.offsets[:-1], axis=1)
     mean = np.average(wholes, axis=1, weights=1 / widths, keepdims=True)
     return sums + np.repeat((mean - wholes) / widths[:, None], widths, axis=1)

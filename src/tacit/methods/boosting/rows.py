@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import StepError
 from tacit.core.party import Party
-from tacit.methods.boosting.histograms import advance
+from tacit.methods.boosting import histograms
 from tacit.methods.boosting.losses import unpack
 
 Matrix = NDArray[np.float64]
@@ -28,6 +28,7 @@ class PartyRows:
     truth: NDArray[Any]
     weights: NDArray[np.float64] | None
     offsets: NDArray[np.int64]
+    trees: int = 1  # that will grow from them
     packed: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
     round: int = -1  # for which derivatives are known
@@ -36,6 +37,7 @@ class PartyRows:
     def __post_init__(self) -> None:
         if (self.bins.max(axis=0, initial=0) >= np.diff(self.offsets)).any():
             raise StepError("more buckets than were agreed: the cuts were not made by this protocol")
+        self._add = histograms.choose_loop(self.bins.size * self.trees)
 
     def begin(self, number: int, packed: NDArray[np.int64]) -> None:
         """Put all rows into the roots of a round's trees."""
@@ -43,7 +45,7 @@ class PartyRows:
         self.at = np.repeat(np.arange(len(packed), dtype=np.int32)[:, None], packed.shape[1], axis=1)
 
     def sum_slots(self, record: Mapping[str, Any], step: int, slots: int) -> Matrix:
-        """Return the histograms of the nodes that are to be summed, in so many places.
+        """Return the histograms of the nodes that are to be summed, at most so many.
 
         Rows that have come to a node without children stay there: what is asked twice moves nothing.
         """
@@ -51,7 +53,9 @@ class PartyRows:
             raise StepError(f"step {step} of trees of {len(record['feature'])} nodes: each adds some")
         while self.step < step - 1:  # waves that this client's rows have not followed
             self._advance(record)
-        sums = np.zeros((slots, int(self.offsets[-1])), dtype=np.int64)
+        if len(record["slots"]) > slots:
+            raise StepError(f"{len(record['slots'])} histograms, agreed were {slots}")
+        sums = np.zeros((len(record["slots"]), int(self.offsets[-1])), dtype=np.int64)
         self._advance(record, sums)
         self.step = step
         return unpack(sums)
@@ -67,12 +71,10 @@ class PartyRows:
         self._check(*nodes)
         slots = np.full(len(record["feature"]), -1, dtype=np.int32)
         if sums is not None:
-            if len(record["slots"]) > len(sums):
-                raise StepError(f"{len(record['slots'])} histograms, agreed were {len(sums)}")
             slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
         sums = np.zeros((1, 1), dtype=np.int64) if sums is None else sums
         for at, packed in zip(self.at, self.packed, strict=True):
-            advance(self.bins, self.offsets, at, packed, nodes, slots, sums)
+            self._add(self.bins, self.offsets, at, packed, nodes, slots, sums)
         self.step += 1
 
     def _check(self, feature: Any, left: Any, right: Any) -> None:

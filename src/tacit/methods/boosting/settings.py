@@ -135,9 +135,9 @@ class Settings(Method):
         if shared is not None and (slots := len(shared[TREE + "slots"]) if step else outputs):
             # Of nodes that do not split, nothing is summed; nor of buckets that no value is in.
             width = 2 ** (-(-slots // outputs) - 1).bit_length()
-            used = self.buckets_of(shared).find_used(shared["cuts"])
             if not noise:
-                share = slots * int(used.sum()) / (outputs * len(used))
+                most = Buckets(shared.schema, self.buckets).offsets[-1]
+                share = float(slots * self.buckets_of(shared).offsets[-1] / (outputs * most))
                 width = min(width, 2 ** max(0, ceil(log2(share))))
                 eighths = min(8, ceil(8 * share / width))
                 if eighths == 8 and slots > width * outputs:  # eight are whole histograms: too few
@@ -159,26 +159,17 @@ class Settings(Method):
 
     def read_sums(self, total: Total, shared: Shared) -> Any:
         """Return the histograms of a total: whole numbers, or sums with noise."""
-        if total.noise:
-            return noisy.read_sums(total, self.loss_of(shared), self.buckets_of(shared))
-        sums = np.rint(total["sums"])
-        if sums.ndim == 3:
-            return sums
-        used = self.buckets_of(shared).find_used(shared["cuts"])
-        nodes, places = len(sums) // int(used.sum()), int(used.sum())
-        found = np.zeros((nodes, len(used), 2))
-        found[:, used] = sums[: nodes * places].reshape(nodes, places, 2)
-        return found
+        flat, buckets = total["sums"].reshape(-1, 2), self.buckets_of(shared)
+        places = int(buckets.offsets[-1])
+        sums = flat[: len(flat) // places * places].reshape(-1, places, 2)
+        return noisy.read_sums(sums, self.loss_of(shared), buckets) if total.noise else np.rint(sums)
 
-    def sum_slots(
-        self, rows: PartyRows, record: Mapping[str, Any], step: int, shared: Shared, shape: Any
-    ) -> Any:
-        """Return a client's histograms of the nodes that are asked for, in the shape of the layout."""
-        if len(shape) == 3:
-            return rows.sum_slots(record, step, shape[0])
-        used = self.buckets_of(shared).find_used(shared["cuts"])
-        sums, found = np.zeros(shape), rows.sum_slots(record, step, shape[0] // int(used.sum()))[:, used]
-        sums[: found.size // 2] = found.reshape(-1, 2)
+    def sum_slots(self, rows: PartyRows, record: Mapping[str, Any], step: int, shape: Any) -> Any:
+        """Return a client's histograms of the nodes that are asked for, in the shape of a layout."""
+        sums = np.zeros(shape)
+        flat = sums.reshape(-1, 2)
+        found = rows.sum_slots(record, step, len(flat) // int(rows.offsets[-1])).reshape(-1, 2)
+        flat[: len(found)] = found
         return sums
 
     def grower(self, shared: Shared, noise: float) -> Grower:
@@ -199,9 +190,7 @@ class Settings(Method):
             floors = noisy.find_floors(noise, loss, self.buckets_of(shared))
             lam, least = max(lam, floors[0]), max(least, floors[1])
         rules = Rules(lam, self.gamma, least, largest, drawn, signs)
-        return Grower(
-            self.buckets_of(shared), shared["cuts"], rules, shared["units"], self.rate, self.grow == "leaf"
-        )
+        return Grower(self.buckets_of(shared), rules, shared["units"], self.rate, self.grow == "leaf")
 
     def loss_of(self, shared: Shared) -> str:
         """Return the loss that suits the task, if none is named."""
@@ -209,7 +198,7 @@ class Settings(Method):
 
     def buckets_of(self, shared: Shared) -> Buckets:
         """Return which places of a histogram belong to which column."""
-        return Buckets(shared.schema, self.buckets)
+        return Buckets(shared.schema, self.buckets, shared.get("cuts"))
 
     def incompatibility(self, protection: Protection) -> str | None:
         return noisy.find_unfit(self, protection.noise_unit) if protection.adds_noise else None

@@ -11,15 +11,15 @@ Grouping for Maximum Homogeneity", 1958).
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.methods.boosting.cuts import LARGEST, Buckets
+from tacit.methods.boosting.cuts import Buckets
 
 Matrix = NDArray[np.float64]
-BLOCK = 1 << 20  # places of histograms that are looked at together
+BLOCK = 1 << 18  # places of histograms that are looked at together
 
 
 @dataclass(frozen=True)
@@ -54,47 +54,51 @@ class Splits(NamedTuple):
     left_sums: Matrix
 
 
-def find_splits(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[Any], rules: Rules) -> Splits:
+def find_splits(sums: Matrix, bounds: Matrix, buckets: Buckets, rules: Rules) -> Splits:
     """Return the best split of each node; ``sums`` are nodes × places × 2, ``bounds`` nodes × 2."""
-    step = max(1, BLOCK // (len(buckets.widths) * int(buckets.widths.max())))
+    step = max(1, BLOCK // int(buckets.offsets[-1]))
     starts = range(0, max(1, len(sums)), step)
-    parts = [_find(sums[i : i + step], bounds[i : i + step], buckets, cuts, rules) for i in starts]
+    parts = [_find(sums[i : i + step], bounds[i : i + step], buckets, rules) for i in starts]
     return Splits(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, cuts: NDArray[Any], rules: Rules) -> Splits:
-    widths, each = buckets.widths, np.arange(len(sums))
-    inside = np.arange(widths.max()) < widths[:, None]
-    places = np.where(inside, buckets.offsets[:-1, None] + np.arange(widths.max()), 0)
-    table = np.where(inside[:, :, None], sums[:, places], 0.0)  # node × column × bucket × (G, H)
-    missing, values = table[:, :, :1], table[:, :, 1:]
-    order = _order(values, buckets, rules.lam)
-    before = np.cumsum(np.take_along_axis(values, order[..., None], axis=2), axis=2)
-    whole = (missing + before[:, :, -1:])[:, None, :1]  # the same in all columns
-    left = np.stack([before + missing, before], axis=1)  # missing values left, or right
-    lower, upper = (side[:, None, None, None] for side in bounds.T)
-    G, H = (np.stack([left[..., i], whole[..., i] - left[..., i]]) for i in range(2))
+def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, rules: Rules) -> Splits:
+    starts, widths, each = buckets.offsets[:-1], buckets.widths, np.arange(len(sums))
+    columns = np.repeat(np.arange(len(widths)), widths)  # of each place
+    both = np.ascontiguousarray(np.moveaxis(sums, 2, 0))  # (G, H) × node × place
+    order = _order(both, buckets, rules.lam)
+    missing = both[:, :, starts]
+    along = np.cumsum(np.take_along_axis(both, order[None], axis=2), axis=2)
+    left = along - np.repeat(along[:, :, starts] - missing, widths, axis=2)  # within a column
+    whole = left[:, :, None, widths[:1] - 1]  # the same in all columns
+    sides = [left, left - np.repeat(missing, widths, axis=2)] if missing.any() else [left]
+    left = np.stack(sides, axis=2)  # with missing values, or without
+    lower, upper = bounds.T[:, :, None, None]
+    G, H = (np.stack([part, total - part]) for part, total in zip(left, whole, strict=True))
     w = rules.weigh(G, H, lower, upper)
-    gain = rules.score(G, H, w).sum(axis=0)
-    gain -= rules.score(whole[..., 0], whole[..., 1], rules.weigh(whole[..., 0], whole[..., 1], lower, upper))
-    fits = (H.min(axis=0) >= max(rules.least, 1e-300)) & inside[:, 1:] & rules.columns[:, None]
-    fits &= rules.signs[:, None] * (w[1] - w[0]) >= 0
-    flat = np.where(fits, gain, -np.inf).reshape(len(sums), gain[0].size)
-    side, column, place = np.unravel_index(best := flat.argmax(axis=1), gain.shape[1:])
-    threshold = np.zeros(len(sums), dtype=np.float32)
-    for row, number in enumerate(buckets.numbers):
-        chosen = column == number
-        threshold[chosen] = np.append(cuts[row], LARGEST)[place[chosen]]
-    ranks = np.argsort(order[each, column], axis=1)
-    goes = np.concatenate([side[:, None] == 1, ranks > place[:, None]], axis=1).astype(np.uint8)
-    return Splits(flat[each, best], column, threshold, side == 0, goes, left[each, side, column, place])
+    own = rules.weigh(whole[0], whole[1], lower, upper)
+    gain = rules.score(G, H, w).sum(axis=0) - rules.score(whole[0], whole[1], own)
+    fits = (H.min(axis=0) >= max(rules.least, 1e-300)) & rules.columns[columns]
+    fits[:, :, starts] = False
+    if rules.signs.any():
+        fits &= rules.signs[columns] * (w[1] - w[0]) >= 0
+    flat = np.where(fits, gain, -np.inf).reshape(len(sums), -1)
+    side, place = np.divmod(best := flat.argmax(axis=1), len(columns))
+    column = columns[place]
+    begin, within = starts[column, None] + 1, np.arange(widths.max() - 1)
+    ordered = np.take_along_axis(order, np.minimum(begin + within, len(columns) - 1), axis=1) - begin
+    ranks = np.argsort(np.where(within < widths[column, None] - 1, ordered, within), axis=1)
+    goes = np.concatenate([side[:, None] == 1, ranks > place[:, None] - begin], axis=1).astype(np.uint8)
+    threshold, left_sums = buckets.thresholds[place], left[:, each, side, place].T
+    return Splits(flat[each, best], column, threshold, side == 0, goes, left_sums)
 
 
-def _order(values: Matrix, buckets: Buckets, lam: float) -> NDArray[np.int64]:
-    """Return numbers in their own order, categories in that of G / H; those without rows come last."""
-    order = np.broadcast_to(np.arange(values.shape[2]), values.shape[:3]).copy()
-    if by_category := [column for column in range(values.shape[1]) if column not in buckets.numbers]:
-        G, H = np.moveaxis(values[:, by_category], 3, 0)
+def _order(both: Matrix, buckets: Buckets, lam: float) -> NDArray[np.int64]:
+    """Return places in their own order, but categories in that of G / H; those without rows come last."""
+    order = np.broadcast_to(np.arange(both.shape[2]), both.shape[1:]).copy()
+    for column in set(range(len(buckets.widths))) - set(buckets.numbers):
+        start, end = buckets.offsets[column] + 1, buckets.offsets[column + 1]
+        G, H = both[:, :, start:end]
         ratio = np.divide(G, H + lam, out=np.full(G.shape, np.inf), where=H > 0)
-        order[:, by_category] = np.argsort(ratio, axis=2, kind="stable")
+        order[:, start:end] = start + np.argsort(ratio, axis=1, kind="stable")
     return order

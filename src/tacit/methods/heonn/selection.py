@@ -16,6 +16,7 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_solve
 
 from tacit.core.errors import DataError
 from tacit.core.method import CLASS_WEIGHTS
@@ -148,28 +149,35 @@ def rank_candidates(sums: Sums, widths: Sequence[int], lams: Sequence[float]) ->
     """Return all candidates, the best first; of equals the one with fewer units and the larger penalty."""
     found = []
     for scale in range(sums.gram.shape[1]):
-        for width in widths:
-            errors = _validation_errors(sums, scale, width + 1, np.array(lams)).tolist()
-            found += [Candidate(scale, width, lam, e) for lam, e in zip(lams, errors, strict=True)]
+        errors = _validation_errors(sums, scale, widths, lams).tolist()
+        pairs = product(zip(widths, errors, strict=True), range(len(lams)))
+        found += [Candidate(scale, width, lams[each], own[each]) for (width, own), each in pairs]
     return sorted(found, key=lambda candidate: (candidate.error, candidate.width, -candidate.lam))
 
 
-def _validation_errors(sums: Sums, scale: int, size: int, lams: Matrix) -> Matrix:
+def _validation_errors(sums: Sums, scale: int, widths: Sequence[int], lams: Sequence[float]) -> Matrix:
+    """Return the error of each width and penalty; of one for which digits do not suffice it is infinite.
+
+    The Cholesky factor of fewer units is a part of that of all.
+    """
     folds, grams = len(sums.gram), sums.gram.shape[2]
-    errors = np.zeros(len(lams))
+    errors = np.zeros((len(widths), len(lams)))
     for fold, which in product(range(folds), range(grams)):
-        others = [index for index in range(folds) if index != fold]
         columns = slice(None) if grams == 1 else slice(which, which + 1)
-        held, m_held = sums.gram[fold, scale, which, :size, :size], sums.m[fold, scale, :size, columns]
-        learnt = sums.gram[others, scale, which, :size, :size].sum(axis=0)
-        m_learnt = sums.m[others, scale, :size, columns].sum(axis=0)
-        values, vectors = np.linalg.eigh(learnt)
-        values = np.maximum(values, values[-1] * size * np.finfo(np.float64).eps)
-        projected = vectors.T @ m_learnt
-        # (size, penalties, outputs): weights for every penalty at once
-        w = np.tensordot(vectors, projected[:, None, :] / (values[:, None] + lams)[:, :, None], axes=1)
-        quadratic = np.einsum("slo,st,tlo->l", w, held, w, optimize=True)
-        errors += quadratic - 2 * np.einsum("slo,so->l", w, m_held)
+        gram, m = sums.gram[:, scale, which], sums.m[:, scale, :, columns]
+        others = np.arange(folds) != fold
+        learnt, m_learnt = gram[others].sum(axis=0), m[others].sum(axis=0)
+        used = np.flatnonzero(np.diag(learnt) > 0)  # columns of constant features are zero
+        for each, lam in enumerate(lams):
+            try:
+                root = np.linalg.cholesky(learnt[np.ix_(used, used)] + lam * np.eye(len(used)))
+            except np.linalg.LinAlgError:
+                errors[:, each] = np.inf
+                continue
+            for row, width in enumerate(widths):
+                part = used[used <= width]
+                w = cho_solve((root[: len(part), : len(part)], True), m_learnt[part], check_finite=False)
+                errors[row, each] += np.vdot(w, gram[fold][np.ix_(part, part)] @ w - 2 * m[fold, part])
     energy = sums.energy.sum()
     return np.asarray(1.0 + errors / energy if energy > 0 else errors)  # if targets are all 0
 
