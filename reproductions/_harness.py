@@ -6,8 +6,9 @@ A paper is a file ``NAME.py`` of this folder, with a function ``experiments()`` 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -87,11 +88,11 @@ def reproduce_papers(
     out: Path,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure all tables of a paper (or of all), and write each as JSON and HTML, and all as a book.
+    """Measure all tables of a paper (or of all), and write each as JSON and HTML, and the book after each.
 
     ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
     take long. Rows that were measured are kept, and not measured again unless ``fresh``. ``progress`` is told
-    how many cells are done, of how many, and which is next.
+    how many of the cells that have to be measured are done, of how many, and which is next.
     """
     names = list_files("reproductions", name)
     if seeds is not None and seeds < 1:
@@ -105,7 +106,8 @@ def reproduce_papers(
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
         found = [one for one in found if one.cells]
-    total, done = sum(len(experiment.cells) for experiment in found), 0
+    files = [_file_of(one, cell, seeds or one.seeds, out) for one in found for cell in one.cells]
+    total, done = sum(fresh or not file.is_file() for file in files), 0  # kept rows take no time
 
     def tell(text: str) -> None:
         nonlocal done
@@ -113,10 +115,27 @@ def reproduce_papers(
             progress(done, total, text)
         done += 1
 
-    tables = [measured(experiment, seeds, out, tell, fresh=fresh) for experiment in found]
-    if (folders_of("reproductions")[0] / "contents.toml").is_file():  # which an own folder need not have
-        load_file("reproductions", "_book").write_book(out)
+    tables = []
+    with _data_findings_are_left_out():
+        for experiment in found:
+            tables.append(measured(experiment, seeds, out, tell, fresh=fresh))
+            if (
+                folders_of("reproductions")[0] / "contents.toml"
+            ).is_file():  # which an own folder need not have
+                load_file("reproductions", "_book").write_book(out)
     return tables
+
+
+@contextmanager
+def _data_findings_are_left_out() -> Iterator[None]:
+    """Keep from the log what looks wrong with the papers' data: each training would say it again."""
+    log = logging.getLogger("tacit")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def measured(
@@ -143,16 +162,20 @@ def measured(
     return table
 
 
+def _file_of(experiment: Experiment, cell: Cell, repeats: int, out: Path) -> Path:
+    """Return where a row is kept that this version measured with these settings."""
+    asked = [tacit.__version__, experiment.name, experiment.settings, cell.settings, repeats]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return out / "rows" / f"{experiment.name}-{digest}.json"
+
+
 def _kept_row(
     experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None], out: Path, fresh: bool
 ) -> dict[str, Any]:
     """Return a row that was measured with the same settings by the same version, or measure it."""
-    asked = [tacit.__version__, experiment.name, experiment.settings, cell.settings, repeats]
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    path = out / "rows" / f"{experiment.name}-{digest}.json"
+    path = _file_of(experiment, cell, repeats, out)
     if not fresh and path.is_file():
         with suppress(ValueError, OSError):  # a damaged one is measured again
-            tell(f"{experiment.name}: kept")
             kept: dict[str, Any] = json.loads(path.read_bytes())
             return kept
     row = _row(experiment, cell, repeats, tell)
@@ -189,7 +212,8 @@ def render(table: Mapping[str, Any], figures: Mapping[str, str] | None = None) -
     page = pieces()
     measured = page.table(columns, [[_text(row.get(name)) for name in columns] for row in table["rows"]])
     drawn = Markup().join(page.figure(Markup(svg), caption) for caption, svg in (figures or {}).items())
-    how = f"{table['quantity']}; mean and standard deviation of {table['seeds']} seeds."
+    seeds = f"mean and standard deviation of {table['seeds']} seeds" if table["seeds"] > 1 else "one seed"
+    how = f"{table['quantity']}; {seeds}."
     told = page.sentence(how) + page.sentence(f"Settings: {settings}.")
     sections = {"Measured": told + drawn + measured, "Remarks": page.sentence(table["remarks"])}
     return fill("page.html", table["title"], sections=sections, lead=f"{table['paper']}.")

@@ -37,6 +37,7 @@ def experiments() -> Iterator[Experiment]:
             {"data": GOALS},
             paper=lambda data: GOALS[data][1],
             expected=lambda data: (GOALS[data][0], 100.0),
+            slow=True,
         ),
         remarks=(
             "The layer is not in the paper; its column shows the ensemble of Pampín-Rodríguez et al. (2025), "

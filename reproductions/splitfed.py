@@ -147,6 +147,7 @@ def experiments() -> Iterator[Experiment]:
             slow=True,
             expected=lambda way: (-2.0, 100.0) if way.startswith("SFL") else None,
         ),
+        remarks="Two points are ours: the paper's table has other networks and pictures.",
     )
     yield table(
         name="splitfed-noise",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +120,23 @@ def test_outside_a_checkout_it_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     assert names("reproductions") == names("benchmarks") == []
     monkeypatch.undo()
     assert names("reproductions")[-2:] == ["two-phase", "all"]
+
+
+@pytest.mark.parametrize("kind", ["reproductions", "benchmarks"])
+def test_every_file_can_be_loaded_from_anywhere(kind: str, tmp_path: Path) -> None:
+    """By the command, whose path of modules has no checkout on it, as that of the tests has."""
+    code = f"[checkout.load_file({kind!r}, name) for name in checkout.list_files({kind!r})]"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    root = Path(checkout.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"from tacit import checkout; {code}"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("paper")
@@ -335,25 +355,46 @@ class TestBook:
         assert differs["why"] == "of its rate tacit data fetch higgs"
         assert states["Efficien", "figure 1"] == "not repeated"
         assert states["FedHEONN", "figure 2"] == "not measured"
+        assert states["Training", "table 3"] == "not measured"
         assert sum(book["counts"].values()) == len(book["entries"]) == 46
         assert all(entry["why"] or entry["state"] != "not repeated" for entry in book["entries"])
         page = (tmp_path / "index.html").read_text()
         assert "+0.01" in page
         assert json.loads((tmp_path / "reproduction.json").read_text()) == book
 
+    def test_what_has_no_data_here_and_what_is_known_to_differ_are_told_apart(self, tmp_path):
+        absent = {"data": "higgs", "paper": 60, "ours": None, "note": "tacit data fetch higgs"}
+        table = {"name": "fedheonn-rounds", "title": "t", "remarks": "", "rows": [absent]}
+        (tmp_path / "fedheonn-rounds.json").write_text(json.dumps(table))
+        self.written(tmp_path, "ring-mlp-scores")
+        self.written(tmp_path, "fedheonn-tables")
+        entries = harness.load_file("reproductions", "_book").write_book(tmp_path)["entries"]
+        found = {(one["paper"][:8], one["item"]): one for one in entries}
+        assert found["FedHEONN", "figure 7"]["state"] == "not possible here"
+        assert found["FedHEONN", "figure 7"]["why"] == "tacit data fetch higgs"
+        assert found["FedHEONN", "table 3"]["state"] == "not measured", "the rows are of other data"
+        assert found["FedHEONN", "table 4"]["state"] == "not possible here"
+        assert found["Training", "table 3"]["state"] == "differs"
+        assert "one model" in found["Training", "table 3"]["why"]
+
     def test_every_table_that_is_named_can_be_made(self):
         contents = harness.folders_of("reproductions")[0] / "contents.toml"
-        named = {
-            table
-            for paper in tomllib.loads(contents.read_text())["paper"]
-            for item in paper["items"]
-            for table in item.get("tables", [])
-        }
         files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
-        made = [each.name for file in files for each in file.experiments()]
-        assert {name for name in named if not any(each.startswith(name) for each in made)} == set()
+        made = [each for file in files for each in file.experiments()]
+        rows_of = harness.load_file("reproductions", "_book")._rows_of
+        for item in (
+            each for paper in tomllib.loads(contents.read_text())["paper"] for each in paper["items"]
+        ):
+            for name in item.get("tables", []):
+                tables = [each for each in made if each.name.startswith(name)]
+                assert any(rows_of(item, [cell.settings for cell in each.cells]) for each in tables), name
 
-    def test_rows_are_kept_and_measured_again_only_if_asked(self, tmp_path):
+    def test_a_table_of_which_something_is_expected_says_what_may_differ(self):
+        files = [checkout.load_file("reproductions", name) for name in list_files("reproductions")]
+        for table in (each for file in files for each in file.experiments()):
+            assert table.remarks or not any(cell.expected for cell in table.cells), table.name
+
+    def test_rows_are_kept_and_measured_again_only_if_asked(self, tmp_path, monkeypatch):
         asked = []
         cell = Cell({"data": "x"}, lambda seed: asked.append(seed) or 1.0)
         experiment = Experiment("kept", "T", "P", "q", {}, 2, [cell])
@@ -362,9 +403,14 @@ class TestBook:
             table = harness.measured(experiment, None, tmp_path, lambda text: None, fresh=fresh)
             assert table["rows"][0]["ours"] == 1.0
             assert len(asked) == times
-        (next((tmp_path / "rows").iterdir())).write_text("{")
+        two, told = replace(experiment, cells=[cell, replace(cell, settings={"data": "y"})]), []
+        papers_here(monkeypatch, [two])
+        harness.reproduce_papers("some", out=tmp_path, progress=lambda *facts: told.append(facts))
+        assert told == [(0, 1, "kept: data y")], "what is kept takes no time, and is not counted"
+        for row in (tmp_path / "rows").iterdir():
+            row.write_text("{")
         harness.measured(experiment, None, tmp_path, lambda text: None)
-        assert len(asked) == 6, "a damaged row is measured again"
+        assert len(asked) == 8, "a damaged row is measured again"
 
 
 class TestSurvey:
