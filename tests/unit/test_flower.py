@@ -239,8 +239,8 @@ def test_every_protection_gives_what_the_embedded_engine_gives(protection, sites
     engine = ours.result["engine"]
     assert engine["name"] == "flower"
     assert 0 < engine["overhead_bytes"] / engine["messages"] < 1000
-    assert "Flower&#x27;s own bytes" in (ours.folder.path / "report.html").read_text()
-    assert "Flower&#x27;s own bytes" not in (theirs.folder.path / "report.html").read_text()
+    assert "Flower&#39;s own bytes" in (ours.folder.path / "report.html").read_text()
+    assert "Flower&#39;s own bytes" not in (theirs.folder.path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", representatives(METHODS, "fedheonn", "fedavg"))
@@ -603,7 +603,7 @@ class TestOwnRows:
         assert "partition" not in finished.result["settings"]
         assert not {"--partition", "--clients"} & {*finished.result["command"].split()}
         page = (finished.folder.path / "report.html").read_text()
-        assert "learnt the sites&#x27; own rows from 3 clients" in page
+        assert "learnt the sites&#39; own rows from 3 clients" in page
         assert "label-sorted" not in page
 
     @pytest.mark.parametrize("protect", representatives(["plain", "ckks", "masked"], "masked"))

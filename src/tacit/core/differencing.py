@@ -152,14 +152,17 @@ class OpenedTotals:
 def check_opened(
     what: str, subjects: Subjects, now: Clients, least: int, opened: Callable[[Subject], Sequence[Clients]]
 ) -> None:
-    """Refuse a total that with those ``opened`` of its subjects would show fewer than ``least`` clients.
-
-    Nor is a total of rows opened over other clients than those whose small cells were counted, if any were.
-    """
+    """Refuse a total that with those ``opened`` of its subjects would show fewer than ``least`` clients."""
     for subject in subjects if least > 1 else ():
         if now not in (before := opened(subject)):
             _check_totals(what, before, now, least)
-    if subjects == ROWS and (counted := opened(CELLS)) and now not in counted:
+    if subjects == ROWS:
+        check_cells(what, opened(CELLS), now)
+
+
+def check_cells(what: str, counted: Sequence[Clients], now: Clients) -> None:
+    """Refuse a total of rows over other clients than those whose small cells were counted, if any were."""
+    if counted and now not in counted:
         raise DifferencingError(
             f"{what}: small cells were counted over other clients, and those of this total may have smaller "
             f"ones {_describe(counted[-1], now)}",

@@ -71,10 +71,7 @@ def perform(
         # A step that is told to have failed must not have happened, whenever the alarm rang.
         with party.transaction(), deadline(timeout):
             own = _job(party, call, job, limit)
-            # A site looks at the call alone when it judges what it is asked for.
-            if doubled := {*call, "component", "contribution"} & (own or {}).keys():
-                raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
-            message = call | own if own else call
+            message = _merge(call, own)
             serial = read_integer(message, "$serial")
             if serial <= (last := party.state.get("$serial", -1)):
                 raise ReplayError(
@@ -136,6 +133,13 @@ def _job(party: Party, call: Message, raw: bytes, limit: int) -> Message | None:
     party.asked = found[1]
     serial = read_integer(call, "$serial")
     return untagged(job or Message(), channel, *ask_context(serial, party.id, found[1]))
+
+
+def _merge(call: Message, job: Message | None) -> Message:
+    # A site looks at the call alone when it judges what it is asked for.
+    if doubled := {*call, "component", "contribution"} & (job or {}).keys():
+        raise MessageError(f"a job may not replace what all were asked: {sorted(doubled)}")
+    return call | job if job else call
 
 
 def _sent(party: Party, serial: object, reply: Message) -> bytes:

@@ -29,7 +29,7 @@ from tacit.core.promises import Place, Promises
 from tacit.core.protection import ClientHalf, CoordinatorHalf, Protection
 from tacit.crypto.fixedpoint import FixedPoint
 from tacit.crypto.linear_tag import VALUE_BITS
-from tacit.crypto.neighbours import COMPLETE_BELOW, longest_arc, neighbours_for, security_bits_of
+from tacit.crypto.neighbours import COMPLETE_BELOW, Sizing, longest_arc, neighbours_for, security_bits_of
 from tacit.crypto.pads import MOST_TOTALS
 from tacit.protections.keys.proved_totals import PROVED, TAG
 from tacit.protections.keys.shared_key import FIELD_KINDS, FIELD_NAMES, KEY_FIELDS, KeyTerms
@@ -68,10 +68,10 @@ class Masked(Protection):
 
     Examples
     --------
-    >>> Masked().sizing(10), Masked().sizing(1000), Masked(neighbours=5).sizing(1000)
-    ((9, 6), (88, 62), (6, 5))
+    >>> Masked().sizing(10), Masked().sizing(1000)
+    (Sizing(neighbours=9, threshold=6), Sizing(neighbours=88, threshold=62))
     >>> Masked(active=False).sizing(1000), Masked().rules(10).colluders
-    ((34, 18), 1)
+    (Sizing(neighbours=34, threshold=18), 1)
     """
 
     name = "masked"
@@ -198,7 +198,7 @@ class Masked(Protection):
         """Return what each client insists on in a federation of so many."""
         return _find_rules(self, clients)
 
-    def sizing(self, clients: int) -> tuple[int, int]:
+    def sizing(self, clients: int) -> Sizing:
         """Return each client's number of neighbours, and how many of their and its shares open its masks."""
         if clients < 2:
             raise ProtectionError(f"{self.name} protects nothing with a single client: have at least two")
@@ -210,7 +210,7 @@ class Masked(Protection):
         holders = count + 1
         corrupt = ceil(self.corrupt_share * holders - 1e-9)
         threshold = (holders + corrupt) // 2 + 1 if self.active else max(holders // 2, corrupt) + 1
-        return count, min(threshold, holders)
+        return Sizing(count, min(threshold, holders))
 
     def security_bits(self, clients: int) -> float:
         """Return b such that a client is exposed on a sparse graph with a probability of at most 2^-b."""
