@@ -194,7 +194,7 @@ def test_splits_are_the_best_there_are(seed):
             for first, width in zip(buckets.offsets[:-1], buckets.widths, strict=True):
                 node[first + rng.integers(width)] += g, h
     everything = np.full(3, True), np.zeros(3, dtype=np.int64)
-    rules = Rules(0.0, 0.0, 1.0, np.inf, *everything)
+    rules = Rules(0.0, 0.0, 1.0, 0.0, 1.0, np.inf, *everything)
     bounds = np.tile([-np.inf, np.inf], (5, 1))
     found = find_splits(sums, bounds, buckets, rules)
     expected = [brute_force(node, buckets, 0.0, 1.0) for node in sums]
@@ -207,9 +207,34 @@ def test_splits_are_the_best_there_are(seed):
         assert found.default_left[node] == goes_left[0]
 
 
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("weight", [1.0, 2.5])
+def test_sums_of_too_few_rows_never_suffice_and_those_of_sure_or_wrong_rows_do(loss, weight):
+    rng, count = np.random.default_rng(0), 5
+    rules = Rules(
+        0.0, 0.0, 0.0, weight * (count - 1), losses.HIGHEST[loss], np.inf, np.ones(1, bool), np.zeros(1)
+    )
+    margins = rng.normal(
+        scale=4.0, size=(20_000, count - 1)
+    )  # rows of the class 1 or 0: sure, doubtful or wrong
+    truth = rng.integers(0, 2, margins.shape) * rng.integers(0, 2, (20_000, 1))  # some sets of one class only
+
+    def derive(margins, truth):
+        first, second = losses.derive("logistic", margins, truth)
+        scale = losses.HIGHEST[loss] / 0.25
+        return weight * first, weight * np.maximum(scale * second, losses.FLOOR)
+
+    first, second = derive(margins, truth)
+    assert not rules.suffice(first.sum(axis=1), second.sum(axis=1)).any()
+    wrong = derive(np.full((1, count), 9.0), 0)  # as many as there must be
+    assert rules.suffice(wrong[0].sum(axis=1), wrong[1].sum(axis=1)).all()
+    sure = derive(np.full((1, 150), 9.0), 1)
+    assert rules.suffice(sure[0].sum(axis=1), sure[1].sum(axis=1)).all()
+
+
 def test_no_split_where_a_side_is_too_light():
     buckets = Buckets(schema_of(NUMBERS), 3, np.ones((1, 1), dtype=np.float32))
     sums = np.array([[[0.0, 0.0], [5.0, 0.9], [-5.0, 9.0]]])
-    rules = Rules(1.0, 0.0, 1.0, np.inf, np.array([True]), np.zeros(1, dtype=np.int64))
+    rules = Rules(1.0, 0.0, 1.0, 0.0, 1.0, np.inf, np.array([True]), np.zeros(1, dtype=np.int64))
     found = find_splits(sums, np.array([[-np.inf, np.inf]]), buckets, rules)
     assert found.gain[0] == -np.inf

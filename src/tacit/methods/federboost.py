@@ -66,7 +66,7 @@ class FederBoost(Settings):
     gamma : float
         What a split has to gain, in XGBoost's units: twice those of the paper.
     min_child_weight : float
-        Least sum of second derivatives in a leaf; more if that is what ``min_count`` rows may have.
+        Least sum of second derivatives in a leaf, beside what ``min_count`` asks for.
     samples : float
         Share of its rows that a client draws for each round, by randomness of its own.
     columns : float
@@ -205,11 +205,13 @@ class FederBoost(Settings):
         columns = Inputs.of(shared).columns
         predict = (lambda: self.model(shared).margins(columns(party.data)).T) if "feature" in shared else None
         margins = catch_up(party, rows, strip_prefix(TREE, shared), number, predict)
-        derivatives = losses.derive(self.loss_of(shared), margins, rows.truth)
+        first, second = losses.derive(self.loss_of(shared), margins, rows.truth)
+        if least_rows(shared) > 1 and shared.schema.task == "classification" and not noise:
+            second = np.maximum(second, losses.FLOOR)
         weights: Any = 1.0 if rows.weights is None else rows.weights
         if self.samples < 1:
             weights = weights * (party.rng("rows", number).random(len(rows.bins)) < self.samples)
-        first, second = (each * weights for each in derivatives)
+        first, second = first * weights, second * weights
         if noise:
             first, second = noisy.bound_rows(self.loss_of(shared), first, second)
         rows.begin(number, losses.pack(first, second, noisy.UNITS if noise else shared["units"]))

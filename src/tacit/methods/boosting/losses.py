@@ -19,6 +19,7 @@ Matrix = NDArray[np.float64]
 WHOLE = 2.0**31 - 1  # largest sum over all rows
 ROOM = 8.0  # by how much Poisson's derivatives may outgrow the sum of all targets
 LEAST_MEAN = 1e-6  # of a Poisson target
+FLOOR = 0.02  # of second derivatives where rows are counted by them: those of sure rows count too
 HIGHEST = {"logistic": 0.25, "softmax": 0.5, "squared": 1.0}  # second derivative of a row
 
 

@@ -181,15 +181,18 @@ class Settings(Method):
             rng = generator(shared["seed"].tobytes(), "columns", int(shared["round"]))
             drawn = rng.permutation(len(names)) < max(1, round(self.columns * len(names)))
         signs = np.array([(name in self.increasing) - (name in self.decreasing) for name in names], np.int64)
-        # So many rows are in a leaf at least, where second derivatives are known to be small.
-        highest = losses.HIGHEST.get(loss, 0.0) * float(np.max(shared.get("class_weights", 1.0)))
-        least = max(self.min_child_weight, highest * shared.get("min_count", 0))
-        largest = POISSON_STEP if loss == "poisson" else inf
-        lam = self.lam
+        highest = losses.HIGHEST.get(loss, 0.0)
+        weight, count = float(np.max(shared.get("class_weights", 1.0))), least_rows(shared)
+        fewer, lam, least = 0.0, self.lam, self.min_child_weight
+        if schema.task == "classification" and not noise:
+            fewer = weight * (count - 1)
+        elif count > 1:
+            least = max(least, highest * weight * count)
         if noise:
             floors = noisy.find_floors(noise, loss, self.buckets_of(shared))
             lam, least = max(lam, floors[0]), max(least, floors[1])
-        rules = Rules(lam, self.gamma, least, largest, drawn, signs)
+        largest = POISSON_STEP if loss == "poisson" else inf
+        rules = Rules(lam, self.gamma, least, fewer, highest, largest, drawn, signs)
         return Grower(self.buckets_of(shared), rules, shared["units"], self.rate, self.grow == "leaf")
 
     def loss_of(self, shared: Shared) -> str:

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.methods.boosting.cuts import Buckets
+from tacit.methods.boosting.losses import FLOOR
 
 Matrix = NDArray[np.float64]
+ROUNDING = 1e-3  # of second derivatives, as whole numbers
 BLOCK = 1 << 18  # places of histograms that are looked at together
 
 
@@ -29,6 +31,8 @@ class Rules:
     lam: float
     gamma: float
     least: float  # sum of second derivatives on each side
+    fewer: float  # what all rows weigh that are too few for a side, if derivatives of a row are bounded
+    highest: float  # second derivative of a row
     largest: float  # weight of a leaf
     columns: NDArray[np.bool_]  # that take part
     signs: NDArray[np.int64]  # 1 where outputs must rise with a column, -1 where they must fall
@@ -37,6 +41,16 @@ class Rules:
         """Return the weight of leaves with these sums."""
         w = np.divide(-G, H + self.lam, out=np.zeros(G.shape), where=H + self.lam > 0)
         return np.clip(w, np.maximum(lower, -self.largest), np.minimum(upper, self.largest))
+
+    def suffice(self, G: Matrix, H: Matrix) -> NDArray[np.bool_]:
+        """Return where sums are surely those of enough rows.
+
+        A first derivative is at most 1, and where it is g the second one is 4 highest |g| (1 - |g|), or the
+        floor if that is more. This is concave: too few rows, whose |g| have at least this mean, have no more.
+        """
+        mean = np.maximum(np.abs(G) / self.fewer, 0.5)
+        most = self.fewer * (4 * self.highest * mean * (1 - mean) + FLOOR + ROUNDING)
+        return np.asarray((mean > 1) | (H > most))
 
     def score(self, G: Matrix, H: Matrix, w: Matrix) -> Matrix:
         """Return how much leaves of these weights take off the loss, twice."""
@@ -79,6 +93,8 @@ def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, rules: Rules) -> Split
     own = rules.weigh(whole[0], whole[1], lower, upper)
     gain = rules.score(G, H, w).sum(axis=0) - rules.score(whole[0], whole[1], own)
     fits = (H.min(axis=0) >= max(rules.least, 1e-300)) & rules.columns[columns]
+    if rules.fewer:
+        fits &= rules.suffice(G, H).all(axis=0)
     fits[:, :, starts] = False
     if rules.signs.any():
         fits &= rules.signs[columns] * (w[1] - w[0]) >= 0
