@@ -50,6 +50,7 @@ class Exposure:
         self._aggregate = aggregate or step in ("client.disclose_total", "client.lead_total")
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str, str], list[int]] = {}
+        self._forms: dict[int, str] = {}  # of totals, by their number: thousands may be told the same
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
@@ -88,7 +89,9 @@ class Exposure:
             elif place == "shared":
                 seen = (RUN, "public", STARTING) if self._starting else (ALL, "aggregate", rest)
             elif place == "log":
-                seen, form = (ALL, "aggregate", "totals"), _form_of_totals(fields)
+                if (first := fields["log/first"]) not in self._forms:
+                    self._forms[first] = _form_of_totals(fields)
+                seen, form = (ALL, "aggregate", "totals"), self._forms[first]
             elif place in ("total", "clear") or kind == "cipher":
                 seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):
