@@ -54,9 +54,8 @@ class Exposure:
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
-        receiver = (
-            EXPERIMENTER if self._step in ("client.show_model", "client.open_standing_total") else COORDINATOR
-        )
+        shown = self._step in ("client.show_model", "client.open_standing_total")
+        receiver = EXPERIMENTER if shown else COORDINATOR
         for name, value in fields.items():
             kind, size = classified(value)
             size = size or _scalar(value)

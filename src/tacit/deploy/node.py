@@ -225,11 +225,8 @@ class Node:
             push_one = inflatable_protobuf_utils.make_push_object_fn_protobuf(
                 call, self._number, run, taken.session_id
             )
-            inflatable_utils.push_objects(
-                inflatable_object.get_all_nested_objects(reply),
-                push_one,
-                object_ids_to_push={*taken.objects_to_push},
-            )
+            objects = inflatable_object.get_all_nested_objects(reply)
+            inflatable_utils.push_objects(objects, push_one, object_ids_to_push={*taken.objects_to_push})
 
 
 def serve_node(address: str, site: Path, ready: Callable[[], None]) -> None:
