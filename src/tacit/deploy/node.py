@@ -200,7 +200,7 @@ class Node:
             reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
             log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
-        except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError, *CRAFTED) as error:
+        except (httpx.HTTPError, ObjectPullError, ObjectPushError, *CRAFTED) as error:
             if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == REFUSED:
                 raise
             # The run has ended meanwhile, or the message cannot be had: nobody waits for the answer.
