@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
 from flwr.app import Error, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.supercore.task_identity import TaskIdentity
@@ -41,7 +42,11 @@ def test_a_message_without_content_is_refused_and_recorded(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("a wrong hash"), TypeError("no message"), IndexError("no tree")]
+    "error",
+    [
+        *(ValueError("a wrong hash"), TypeError("no message"), IndexError("no tree")),
+        *(httpx.DecodingError("no gzip"), httpx.TooManyRedirects("in a circle")),
+    ],
 )
 def test_whatever_a_message_raises_the_node_goes_on(error, monkeypatch, tmp_path):
     def fails(*given):

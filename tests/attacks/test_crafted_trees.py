@@ -64,9 +64,11 @@ def test_nodes_that_lead_astray_are_refused_before_any_row_follows(changes, monk
             )
 
 
-def test_a_step_that_no_tree_has_is_refused():
+@pytest.mark.parametrize("step", [2**40, -(2**40)])
+def test_a_step_that_no_tree_has_is_refused(step):
+    """After one that lies far back, the next would have a client follow all between them."""
     with pytest.raises(StepError, match="each adds some"):
-        rows().sum_slots(record(), 2**40, 1)
+        rows().sum_slots(record(), step, 1)
 
 
 def test_cuts_that_give_more_buckets_than_agreed_are_refused():

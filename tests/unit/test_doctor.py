@@ -53,8 +53,8 @@ def found(folder):
 
 
 @contextmanager
-def superlink(home, behind=0.0):
-    """A TLS server with the federation's certificate, whose clock is so many seconds behind."""
+def superlink(home, behind=0.0, says=None):
+    """A TLS server with the federation's certificate, whose clock is so many seconds behind, or says that."""
 
     class Clock(BaseHTTPRequestHandler):
         def do_HEAD(self):
@@ -63,7 +63,7 @@ def superlink(home, behind=0.0):
 
         def date_time_string(self, timestamp=None):
             now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=behind)
-            return email.utils.format_datetime(now, usegmt=True)
+            return says or email.utils.format_datetime(now, usegmt=True)
 
         def log_message(self, *_):
             pass
@@ -104,6 +104,17 @@ def test_a_clock_ten_minutes_off(home, behind):
     assert re.fullmatch(
         r"(59\d|60\d) s from the SuperLink's: let both machines follow a time server", clock.text
     )
+
+
+@pytest.mark.parametrize(
+    "says", ["soon", "Thu, 19 Nov 2026 05:00:00 -0000", "Thu, 19 Nov 99999999999999999999 05:00:00 GMT"]
+)
+def test_a_superlink_that_tells_no_time(home, says):
+    """One is of no zone: Python does not subtract it from a time that has one."""
+    with superlink(home, says=says):
+        told = found(home / "north")
+    assert told["superlink"].fine
+    assert "clock" not in told
 
 
 def test_a_port_at_which_nobody_answers(home):

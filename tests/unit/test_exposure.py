@@ -318,6 +318,21 @@ def test_asks_are_sorted_by_what_they_are() -> None:
     }
 
 
+def test_totals_that_many_are_told_alike_are_looked_into_once(monkeypatch) -> None:
+    """A client that was away has all others told by themselves, too: a total of megabytes for each."""
+    looked = []
+    decode = Message.decode
+    monkeypatch.setattr(Message, "decode", lambda raw: looked.append(raw) or decode(raw))
+    exposure, entry = (
+        Exposure(1, "client.contribute", CKKS()),
+        Message({"total/cipher": Blob("cipher", b"1")}),
+    )
+    for first in (1, 2) * 50:
+        exposure.asked("client", write_log(first, [entry.encode()]))
+    assert len(looked) == 2
+    assert told(exposure)["totals"][:4] == ("client", ALL, "aggregate", 100)
+
+
 # -- transcripts -----------------------------------------------------------------------------------
 
 

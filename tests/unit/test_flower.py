@@ -839,6 +839,12 @@ class TestConnection:
         with pytest.raises(UnavailableError, match=f"no SuperLink answers at 127.0.0.1:{port}"):
             probe(Connection("127.0.0.1", port, tmp_path / "ca.crt", tmp_path))
 
+    @pytest.mark.parametrize("host", ["north hospital", "line\nbreak", "a" * 70])
+    def test_an_address_that_is_none(self, host, tmp_path):
+        write_certificates(tmp_path)
+        with pytest.raises(UnavailableError, match="the address is that in"):
+            probe(Connection(host, 1, tmp_path / "ca.crt", tmp_path))
+
     @pytest.fixture
     def server(self, tmp_path):
         """A TLS server on loopback."""

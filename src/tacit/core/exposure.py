@@ -50,12 +50,12 @@ class Exposure:
         self._aggregate = aggregate or step in ("client.disclose_total", "client.lead_total")
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str, str], list[int]] = {}
+        self._forms: dict[int, str] = {}  # of totals, by their number: thousands may be told the same
 
     def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
         """Count what the coordinator received in a reply."""
-        receiver = (
-            EXPERIMENTER if self._step in ("client.show_model", "client.open_standing_total") else COORDINATOR
-        )
+        shown = self._step in ("client.show_model", "client.open_standing_total")
+        receiver = EXPERIMENTER if shown else COORDINATOR
         for name, value in fields.items():
             kind, size = classified(value)
             size = size or _scalar(value)
@@ -88,7 +88,9 @@ class Exposure:
             elif place == "shared":
                 seen = (RUN, "public", STARTING) if self._starting else (ALL, "aggregate", rest)
             elif place == "log":
-                seen, form = (ALL, "aggregate", "totals"), _form_of_totals(fields)
+                if (first := fields["log/first"]) not in self._forms:
+                    self._forms[first] = _form_of_totals(fields)
+                seen, form = (ALL, "aggregate", "totals"), self._forms[first]
             elif place in ("total", "clear") or kind == "cipher":
                 seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):

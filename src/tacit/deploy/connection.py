@@ -91,10 +91,10 @@ def probe(connection: Connection) -> str | None:
         raise UnavailableError(
             f"what answers at {connection.address} does not speak TLS ({error.reason}): is it a SuperLink?"
         ) from None
-    except OSError as error:
+    except (OSError, UnicodeError, http.client.InvalidURL) as error:
         raise UnavailableError(
-            f"no SuperLink answers at {connection.address} ({error.strerror or error}): start it, or ask "
-            "its operator whether it runs, and whether a firewall is between; the address is that in "
-            f"{connection.source}"
+            f"no SuperLink answers at {connection.address} ({getattr(error, 'strerror', None) or error}): "
+            "start it, or ask its operator whether it runs, and whether a firewall is between; the address "
+            f"is that in {connection.source}"
         ) from None
     return None

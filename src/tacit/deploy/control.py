@@ -211,9 +211,8 @@ class Control(AbstractContextManager["Control"]):
         ours = runtime_pb2.AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
         with self._file.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            number = self._client.StartRun(
-                control_pb2.StartRunRequest(fab=app, override_config=config)
-            ).run_id
+            asked = control_pb2.StartRunRequest(fab=app, override_config=config)
+            number = self._client.StartRun(asked).run_id
             while (found := self._claims.AcquireTask(ours)).token:
                 if found.task.run_id == number:
                     return str(found.token)

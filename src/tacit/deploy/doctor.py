@@ -5,6 +5,7 @@ import email.utils
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -185,8 +186,8 @@ def _reach(connection: Connection) -> Iterator[Finding]:
         yield Finding("superlink", False, str(error))
         return
     yield Finding("superlink", True, f"answers at {connection.address}")
-    if told:
+    with suppress(ValueError, TypeError, OverflowError):  # of what is no time, or of no zone
         now = datetime.datetime.now(datetime.UTC)
-        away = abs((email.utils.parsedate_to_datetime(told) - now).total_seconds())
+        away = abs((email.utils.parsedate_to_datetime(told or "") - now).total_seconds())
         fix = ": let both machines follow a time server" if away > CLOCK else ""
         yield Finding("clock", not fix, f"{away:.0f} s from the SuperLink's{fix}")

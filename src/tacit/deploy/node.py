@@ -200,7 +200,7 @@ class Node:
             reply = respond(message, self._settings_of(run), perform, records)
             self._send(run, reply, time.perf_counter() - started)
             log.info("run %d: answered in %.3f s", run, time.perf_counter() - started)
-        except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError, *CRAFTED) as error:
+        except (httpx.HTTPError, ObjectPullError, ObjectPushError, *CRAFTED) as error:
             if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == REFUSED:
                 raise
             # The run has ended meanwhile, or the message cannot be had: nobody waits for the answer.
@@ -225,11 +225,8 @@ class Node:
             push_one = inflatable_protobuf_utils.make_push_object_fn_protobuf(
                 call, self._number, run, taken.session_id
             )
-            inflatable_utils.push_objects(
-                inflatable_object.get_all_nested_objects(reply),
-                push_one,
-                object_ids_to_push={*taken.objects_to_push},
-            )
+            objects = inflatable_object.get_all_nested_objects(reply)
+            inflatable_utils.push_objects(objects, push_one, object_ids_to_push={*taken.objects_to_push})
 
 
 def serve_node(address: str, site: Path, ready: Callable[[], None]) -> None:

@@ -49,7 +49,7 @@ class PartyRows:
 
         Rows that have come to a node without children stay there: what is asked twice moves nothing.
         """
-        if step > len(record["feature"]):
+        if not 0 <= step <= len(record["feature"]):
             raise StepError(f"step {step} of trees of {len(record['feature'])} nodes: each adds some")
         while self.step < step - 1:  # waves that this client's rows have not followed
             self._advance(record)
