@@ -3,7 +3,8 @@
 Each is trained under the same protection, on the same rows, of which every client keeps a fifth aside: first
 one fifth, then another, until enough rows have been kept aside in all to tell the candidates apart. Those
 that are clearly behind are not tried again. The one that does best there, by protected sums of counts, is
-then trained on all rows. The central test is not looked at.
+then trained on all rows; of those that rows cannot tell apart, the one that costs least. The central test
+is not looked at.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.engines.holdings import Holdings
@@ -22,9 +24,9 @@ from tacit.runs.settings import Settings, merged
 from tacit.runs.tune import Objective, Progress, Trial, divide, refuse_noise
 
 AUTO = "auto"  # as the name of a method
-CANDIDATES: tuple[Mapping[str, Any], ...] = (
+CANDIDATES: tuple[Mapping[str, Any], ...] = (  # those that cost less before others
     {"name": "fedheonn"},
-    {"name": "fedheonn", "hidden": 2000},
+    {"name": "fedheonn", "hidden": 2000},  # half of it for fewer rows than that
     {"name": "federboost", "rate": 0.1, "depth": 5, "columns": 0.5},  # slowly, each round from half of them
     {  # small trees of fine splits, more of them
         "name": "federboost",
@@ -37,7 +39,10 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (
         "buckets": 256,
     },
 )
-CLEARLY = 2.0  # standard errors: who is that far behind is given up
+CLEARLY, HARDLY = (
+    2.0,
+    0.35,
+)  # standard errors of a difference: who is farther behind is given up, or not chosen
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
 
@@ -51,8 +56,9 @@ def choose(tables: Mapping[str, Any], progress: Progress | None = None) -> tuple
     given = merged(tables, usual)
     first = Settings.from_tables(merged(given, {"method": CANDIDATES[0]}))
     refuse_noise(first.build_protection(), [])
-    trials = try_candidates(given, rotate(divide(first)), progress)
-    return Settings.from_tables(merged(given, {"method": best_of(trials)})), trials
+    federations = rotate(divide(first))
+    trials = try_candidates(given, federations, progress)
+    return Settings.from_tables(merged(given, {"method": best_of(trials, count_aside(federations))})), trials
 
 
 def rotate(federation: Federation) -> list[Federation]:
@@ -79,18 +85,30 @@ def try_candidates(
 
     A candidate that cannot be trained, or is clearly behind the best one, is not tried on the next.
     """
-    trials = [Trial(dict(candidate), None, 0.0) for candidate in CANDIDATES]
-    rows, done, steps = 0, 0, len(CANDIDATES) * len(federations)
+    held = federations[0].holdings.table.rows
+    trials = [Trial(fit_width(candidate, held), None, 0.0) for candidate in CANDIDATES]
+    done, steps = 0, len(CANDIDATES) * len(federations)
     for part, federation in enumerate(federations):
-        rows += int(federation.holdings.holdout_sizes.sum())
         for index, trial in enumerate(trials):
             done += 1
             if trial.error is None:
                 if progress:
                     progress(done - 1, steps, f"trying {describe(trial.settings)}")
                 trials[index] = try_once(trial, given, federation, part)
+        rows = count_aside(federations[: part + 1])
         trials = drop_behind(trials, rows, f"clearly behind after {part + 1} of {len(federations)} hold-outs")
     return trials
+
+
+def count_aside(federations: Sequence[Federation]) -> int:
+    """Return how many rows clients keep aside in all of them together."""
+    return sum(int(federation.holdings.holdout_sizes.sum()) for federation in federations)
+
+
+def fit_width(candidate: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Return a candidate; a random layer of more units than there are rows has half of them."""
+    hidden = candidate.get("hidden", 0)
+    return {**candidate, "hidden": hidden // 2} if rows < hidden else dict(candidate)
 
 
 def try_once(trial: Trial, given: Mapping[str, Any], federation: Federation, before: int) -> Trial:
@@ -108,26 +126,30 @@ def try_once(trial: Trial, given: Mapping[str, Any], federation: Federation, bef
 
 
 def drop_behind(trials: Sequence[Trial], rows: int, reason: str) -> list[Trial]:
-    """Return trials of which those have an error that are clearly behind the best one.
+    """Return trials of which those have an error that are clearly behind the best one, on so many rows."""
+    far = count_errors_behind(trials, rows) > CLEARLY
+    return [replace(trial, error=reason) if gone else trial for trial, gone in zip(trials, far, strict=True)]
+
+
+def best_of(trials: Sequence[Trial], rows: int) -> Mapping[str, Any]:
+    """Return the candidate that did best on so many rows; of those that hardly differ the first one."""
+    near = np.flatnonzero(count_errors_behind(trials, rows) <= HARDLY)
+    if not len(near):
+        raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
+    return trials[int(near[0])].settings
+
+
+def count_errors_behind(trials: Sequence[Trial], rows: int) -> NDArray[np.float64]:
+    """Return by how many standard errors each is behind the best one; NaN for those that have an error.
 
     Scores have the spread of shares of so many ``rows``; of R², which has no such formula, this is a guess.
     """
     scores = np.array([np.nan if trial.error else trial.score for trial in trials], dtype=float)
-    if np.isnan(scores).all():
-        return list(trials)
     shares = np.clip(scores, 0, 1)
     variances = shares * (1 - shares) / rows
-    best = int(np.nanargmax(scores))
-    behind = scores[best] - scores > CLEARLY * np.sqrt(variances + variances[best])
-    return [replace(trial, error=reason) if far else trial for trial, far in zip(trials, behind, strict=True)]
-
-
-def best_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
-    """Return the candidate that did best; of equals the first, which is the simplest."""
-    scored = [trial for trial in trials if trial.error is None]
-    if not scored:
-        raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
-    return max(scored, key=lambda trial: trial.score or 0.0).settings
+    best = np.argmax(np.where(np.isnan(scores), -np.inf, scores))
+    behind = scores[best] - scores
+    return np.asarray(behind / np.sqrt(variances + variances[best] + 1e-300))
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
