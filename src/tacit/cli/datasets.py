@@ -46,7 +46,7 @@ def data_check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Data set, or path of a file; several, or a folder: one of each site. All that are here if none.",
+            help="Data set or path, several or a folder for one file of each site; if left out, all here.",
             autocompletion=complete_data,
         ),
     ] = None,
