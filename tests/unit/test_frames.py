@@ -104,6 +104,12 @@ class TestReading:
             tacit.load(frame)
         assert "secret" not in str(found.value)
 
+    def test_what_is_no_table_is_named_as_the_caller_calls_it(self):
+        with pytest.raises(ConfigError, match="south is a dict: give"):
+            Federation.of({**FRAMES, "south": {"age": [1]}}, target="outcome")
+        with pytest.raises(ConfigError, match="test is a float: give"):
+            Federation.of(FRAMES, target="outcome", test=0.3)
+
     def test_a_column_of_several_types_is_named_without_its_values(self):
         frame = pandas.DataFrame({"m": [1, "secret"], "target": [0, 1]})
         with pytest.raises(DataError, match="column 'm' of north cannot be read") as found:
