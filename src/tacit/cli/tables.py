@@ -50,12 +50,14 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
     spent = found["privacy"] or {}
     forms, settings = found["bytes_by_form"], found["settings"]
     sizes = {name: sum(forms.get(form, 0) for form in kinds) for name, kinds in FORMS.items()}
+    parts = ", ".join(f"{size_text(size)} of {name}" for name, size in sizes.items() if size)
+    traffic = size_text(found["bytes_up"] + found["bytes_down"])
     noise = f"about {found['precision']:.2g} of what it hides in each value, if all is spent on one sum"
     error = f"{found['precision']:.2g} of bound × clients"
     facts = {
         "each client sends": size_text(found["bytes_up_per_client"]) + how,
         "each client receives": size_text(found["bytes_down_per_client"]) + how,
-        "in all": ", ".join(f"{size_text(size)} of {name}" for name, size in sizes.items() if size) or None,
+        "all traffic": f"{traffic}{how}" + (f", among it {parts}" if parts else ""),
         "with": plain_text({key: value for key, value in settings.items() if value}) or None,
         "messages": f"{found['messages']:,} in {rounds}{found['waves']} waves",
         "slowest client": f"{time_text(found['cpu_s']['slowest_client'])} of CPU",
