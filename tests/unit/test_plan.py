@@ -202,5 +202,5 @@ def test_the_command_writes_one_object_and_nothing_else():
     for word in ("masked values", "keys", "memory", "largest error", "on Flower"):
         assert word in shown
     traffic, masked = found["bytes_up"] + found["bytes_down"], found["bytes_by_form"]["masked"]
-    told = f"all traffic {size_text(traffic)}, among it {size_text(masked)} of masked values"
+    told = f"all traffic {size_text(traffic)} among it {size_text(masked)} of masked values"
     assert " ".join(told.split()) in " ".join(shown.split())

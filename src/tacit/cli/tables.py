@@ -55,7 +55,8 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
     facts = {
         "each client sends": size_text(found["bytes_up_per_client"]) + how,
         "each client receives": size_text(found["bytes_down_per_client"]) + how,
-        "all traffic": size_text(found["bytes_up"] + found["bytes_down"]) + how + f", among it {parts}" * bool(parts),
+        "all traffic": size_text(found["bytes_up"] + found["bytes_down"]) + how,
+        "among it": parts or None,
         "with": plain_text({key: value for key, value in settings.items() if value}) or None,
         "messages": f"{found['messages']:,} in {rounds}{found['waves']} waves",
         "slowest client": f"{time_text(found['cpu_s']['slowest_client'])} of CPU",

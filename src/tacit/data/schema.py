@@ -113,8 +113,8 @@ class Schema:
         for column in self.columns:
             if own[column.name] != column.kind:
                 told = f"is read as {own[column.name]}: the model was trained with it as {column.kind}"
-                way_out = "correct it, or name words for missing values with na_values"
-                way_out = way_out if column.kind == "number" else "choose it with categorical"
+                by_name = "name its stray words with na_values"
+                way_out = by_name if column.kind == "number" else "choose it with categorical"
                 raise DataError(f"{table.name}: column '{column.name}' {told}; {way_out}")
         return self.arrange(table)
 

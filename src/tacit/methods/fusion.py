@@ -148,7 +148,8 @@ class Fusion(Method):
     def train(self, coordinator: Coordinator) -> None:
         coordinator.round(self.description, self.fuse)
         if self.epsilon:
-            coordinator.events.emit(BudgetSpent(coordinator.sums, self.epsilon, self.epsilon, DELTA, 0, "row"))
+            spent = BudgetSpent(coordinator.sums, self.epsilon, self.epsilon, DELTA, 0, "row")
+            coordinator.events.emit(spent)
 
     @contribution(lambda self, schema: Layout(*(Field(n, None, clear=True, dtype="uint8") for n in TOLD)))
     def description(self, party: Party, shared: Shared) -> dict[str, Any]:
