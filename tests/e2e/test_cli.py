@@ -505,6 +505,22 @@ def test_data_describe_and_check(tacit: Tacit, csv: Callable[..., Path]) -> None
     assert "column 'a'" in tacit("data", "check", broken).out
 
 
+def test_a_folder_is_checked_as_a_run_reads_it(tacit: Tacit, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wards").mkdir()
+    for name in ("north", "south"):
+        rows = "".join(f"{i},{i * i % 7},{i % 2}\n" for i in range(60))
+        (tmp_path / "wards" / f"{name}.csv").write_text(f"a,b,target\n{rows}")
+    for folder in ("wards", "wards/"):
+        said = tacit("data", "check", folder, "--json")
+        assert (said.code, [*said.json["sites"]]) == (0, ["wards/north.csv", "wards/south.csv"])
+    (tmp_path / "wards" / "south.csv").unlink()
+    assert tacit("data", "check", "wards").out.startswith("  ok  wards/north.csv: 60 rows")
+    (tmp_path / "wards" / "north.csv").unlink()
+    said = tacit("data", "check", "wards")
+    assert (said.code, "a directory without data" in said.err) == (2, True)
+
+
 # -- the command itself ----------------------------------------------------------------------------
 
 

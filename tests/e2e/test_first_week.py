@@ -401,7 +401,7 @@ class Frame:
 
 
 def test_no_error_and_no_repr_holds_rows(tmp_path: Path) -> None:
-    with pytest.raises(TacitError, match="data is a Frame: give") as told:
+    with pytest.raises(TacitError, match="table is a Frame: give") as told:
         load(Frame())  # type: ignore[arg-type]
     assert PATIENT not in str(told.value)
     path = write(tmp_path / "ward.csv", {"sex": [PATIENT, "Bob Baker"] * (ROWS // 2)})

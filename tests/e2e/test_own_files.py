@@ -47,6 +47,19 @@ def test_each_file_is_a_client_under_its_name(tacit: Any, wards: list[str], tmp_
     assert (again["model"], again["settings"]["data"]) == (found["model"], found["settings"]["data"])
 
 
+def test_a_value_that_cannot_be_learnt_from_is_told_of_its_file(tacit: Any, wards: list[str]) -> None:
+    lines = Path("south.csv").read_text().splitlines()
+    place = lines[0].split(";").index("bmi")
+    cells = lines[7].split(";")
+    for value, what in (("inf", "infinite values"), ("", "missing values")):
+        lines[7] = ";".join([*cells[:place], value, *cells[place + 1 :]])
+        Path("south.csv").write_text("\n".join(lines))
+        said = tacit("run", "--data", *wards, "--target", "ill", "--features", "age,bmi", *QUICK)
+        assert said.code == 3
+        told = " ".join(said.err.split())
+        assert f"south: column 'bmi' holds {what}" in told and "1 of 60 rows, the first is row 7" in told
+
+
 def test_a_folder_and_a_file_of_settings_say_the_same(tacit: Any, wards: list[str], tmp_path: Path) -> None:
     tables = {"data": {"name": wards, "target": "ill", "features": ["age", "bmi"], "na_values": ["-1"]}}
     (tmp_path / "f.toml").write_text(toml(tables))

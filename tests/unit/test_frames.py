@@ -104,6 +104,12 @@ class TestReading:
             tacit.load(frame)
         assert "secret" not in str(found.value)
 
+    def test_what_is_no_table_is_named_as_the_caller_calls_it(self):
+        with pytest.raises(ConfigError, match="south is a dict: give"):
+            Federation.of({**FRAMES, "south": {"age": [1]}}, target="outcome")
+        with pytest.raises(ConfigError, match="test is a float: give"):
+            Federation.of(FRAMES, target="outcome", test=0.3)
+
     def test_a_column_of_several_types_is_named_without_its_values(self):
         frame = pandas.DataFrame({"m": [1, "secret"], "target": [0, 1]})
         with pytest.raises(DataError, match="column 'm' of north cannot be read") as found:
@@ -134,7 +140,7 @@ class TestPredicting:
             (lambda f: f.assign(id=1), "the model was trained without column 'id'"),
             (
                 lambda f: f.assign(age="old"),
-                "column 'age' is read as category: the model was trained with it as number",
+                r"'age' is read as category: the model was trained with it as number; .* with na_values",
             ),
             (
                 lambda f: f.assign(sex="q"),
@@ -149,8 +155,9 @@ class TestPredicting:
 
     def test_a_table_whose_column_is_of_another_kind_is_refused(self, model):
         table = tacit.load(NEW.assign(sex=1.0, target="x"))
-        with pytest.raises(DataError, match="column 'sex' is read as number: the model was trained with it"):
+        with pytest.raises(DataError, match=r"'sex' is read as number: .* choose it with categorical"):
             model.predict(table)
+        model.predict(tacit.load(NEW.assign(sex=1.0, target="x"), categorical=["sex"]))
 
     def test_predictions_keep_columns_that_the_model_does_not_know(self, model):
         found = model.predictions(NEW.assign(id=range(25), outcome="?"))

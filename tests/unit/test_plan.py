@@ -12,6 +12,7 @@ from tacit.core.errors import ConfigError
 from tacit.data.table import Column, Table
 from tacit.runs import plan as module
 from tacit.runs.experiment import build_federation
+from tacit.runs.page.units import size_text
 from tacit.runs.plan import plan, thin_rows
 from tacit.runs.settings import Settings
 
@@ -200,3 +201,6 @@ def test_the_command_writes_one_object_and_nothing_else():
     assert "3 rounds" in shown
     for word in ("masked values", "keys", "memory", "largest error", "on Flower"):
         assert word in shown
+    traffic, masked = found["bytes_up"] + found["bytes_down"], found["bytes_by_form"]["masked"]
+    told = f"all traffic {size_text(traffic)} among it {size_text(masked)} of masked values"
+    assert " ".join(told.split()) in " ".join(shown.split())

@@ -251,6 +251,13 @@ def test_every_drawing_is_described(full_page: str) -> None:
 
 
 @pytest.mark.draws
+def test_drawings_of_full_width_scroll_on_narrow_screens_and_not_in_print(full_page: str) -> None:
+    narrow, printed = (full_page.split(f"@media {kind} {{")[1] for kind in ("(max-width: 52rem)", "print"))
+    for rules, width in ((narrow.split("@media")[0], "38rem"), (printed, "0")):
+        assert f"section > div > figure svg {{ min-width: {width}; }}" in rules
+    assert "<h2>How the data lie</h2><div><figure><svg" in full_page, "what these rules are for"
+
+
 def test_the_same_result_gives_the_same_bytes(full_page: str) -> None:
     assert render(result_of()) == full_page
 

@@ -444,3 +444,6 @@ def test_without_a_terminal_progress_is_lines(capsys: pytest.CaptureFixture[str]
     assert len(told) == 2
     assert told[1].startswith("2 of 4, ")
     assert told[1].endswith(" left: third")
+    with OneBar(quiet=False) as bar:
+        bar(0, 4, "")
+    assert capsys.readouterr().err.split("\n")[0] == "0 of 4"

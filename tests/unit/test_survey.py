@@ -59,7 +59,8 @@ class TestCells:
         ("methods", "protections", "options", "text"),
         [
             ("fedavgg", "default", {}, "did you mean 'fedavg'"),
-            ("", "default", {}, "--methods"),
+            ("", "default", {}, "--methods none: valid"),
+            ((), "default", {}, "--methods none: valid"),
             ("fedavg", "maskd", {}, "did you mean 'masked'"),
             ("fedavg", "default", {"fedavgg": {}}, "has no method 'fedavgg'"),
             ("fedavg", "default", {"fedavg": {"roundz": 3}}, "did you mean 'rounds'"),
@@ -217,11 +218,15 @@ def test_rows_that_cannot_be_read_are_refused_before_anything_is_measured(tmp_pa
     assert not (tmp_path / "survey").exists()
 
 
-def test_a_file_that_was_written_anew_is_another_cell(tmp_path):
+@pytest.mark.parametrize("named", ["file", "list", "folder", "at home"])
+def test_a_file_that_was_written_anew_is_another_cell(named, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "rows.csv"
+    given = {"file": str(file), "list": [str(file)], "folder": str(tmp_path), "at home": "~/rows.csv"}[named]
     names = set()
     for second in (1, 1, 2):
         file.write_text("x,target")
         os.utime(file, (second, second))
-        names.add(_digest({"data": {"name": [str(file)]}}))
+        os.utime(tmp_path, (1, 1))
+        names.add(_digest({"data": {"name": given}}))
     assert len(names) == 2

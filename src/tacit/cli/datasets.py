@@ -46,7 +46,7 @@ def data_check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Data set or path, several for one file of each site; all that are here if left out.",
+            help="Data set or path, several or a folder for one file of each site; if left out, all here.",
             autocompletion=complete_data,
         ),
     ] = None,
@@ -60,11 +60,13 @@ def data_check(
     Ends with code 3 if a run on what is named would not work, or if any set is not what the catalogue says.
     """
     from tacit.core.errors import DataError
-    from tacit.data.files import available
+    from tacit.data.files import available, list_parts
     from tacit.data.inspection import check, check_sites
 
     if missing not in ("refuse", "mean"):
         raise ConfigError(f"missing is '{missing}': give refuse or mean")
+    if names and len(names) == 1 and (parts := list_parts(names[0])):
+        names = [*map(str, parts.values())]
     here = names or [known.name for known in available() if known.kind in ("built-in", "file")]
     choices = context.meta[GIVEN].get("data", {})
     if names and len(names) > 1:

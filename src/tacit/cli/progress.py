@@ -45,8 +45,8 @@ class OneBar(_Bars):
             if now - self._told >= LINE_S:
                 self._told = now
                 left = (now - self._began) * ((total or done) - done) / max(done, 1)
-                told = f", {time_text(left)} left" if left else ""
-                stderr.print(f"{done:,} of {total or 'some'}{told}: {text}", soft_wrap=True)
+                told = (f", {time_text(left)} left" if left else "") + (f": {text}" if text else "")
+                stderr.print(f"{done:,} of {total or 'some'}{told}", soft_wrap=True)
             return
         if self._task is None:
             self._bars.start()

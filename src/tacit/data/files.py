@@ -86,7 +86,7 @@ def load(
 
         table = to_table(to_arrow(name_or_path, called), called, **said)
     elif not all(isinstance(one, str | Path) for one in listed):
-        raise ConfigError(f"data is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
+        raise ConfigError(f"{called} is a {type(name_or_path).__name__}: give a name, a path or a DataFrame")
     elif (parts := list_parts(name_or_path)) is not None:
         table = _joined({name: _load_one(path, said) for name, path in parts.items()})
     elif (name := str(name_or_path)) in synthetic.SHAPES:

@@ -25,6 +25,7 @@ FEW_NUMBERS = 10  # words that are numbers: beyond, and with few others, the col
 MOST_CELLS, LEAST_ROWS = 1_000_000, 2_000  # numbers that are looked at, and so many rows at least
 SENTINELS = (-99999, -9999, -999, -99, -9, -1, 99, 777, 888, 999, 9999, 99999)  # that stand for "missing"
 MISSING_WORDS = {"?", "-", "--", ".", "n/a", "na", "nan", "none", "null", "unknown", "missing", "#n/a"}
+EMPTY = "leave those cells empty, or name the words with --na-values"
 WILD = 1_000  # times the width of the middle half that a value lies from the median
 UNEVEN = 0.9  # share of one class from which accuracy says little
 IDENTIFIER = re.compile(
@@ -167,13 +168,13 @@ def _misread(words: tuple[str, ...]) -> tuple[str, str] | None:
     if plain == len(words):
         return "text", "holds numbers, written as text: read them as such with --numeric"
     text = f"holds numbers, and {len(words) - plain:,} stray words such as n/a or > 40 that make text of them"
-    return "stray word", f"{text}: leave those cells empty, or write numbers"
+    return "stray word", f"{text}: write numbers, or {EMPTY}"
 
 
 def _in_spelling(name: str, words: tuple[str, ...]) -> Iterator[Finding]:
     if count := sum(word.strip().casefold() in MISSING_WORDS for word in words):
         text = f"has {count} words for missing values, such as ? or n/a, as categories"
-        yield Finding("warning", "missing", name, f"{text}: leave those cells empty")
+        yield Finding("warning", "missing", name, f"{text}: {EMPTY}")
     if len(words) > 1 and all(map(UNIT.match, words)):
         yield Finding("warning", "text", name, "has numbers with units as categories: leave units out")
     twins = len(words) - len(set(map(_folded, words)))

@@ -112,10 +112,10 @@ class Schema:
         check_names([*own], self.columns, name=table.name)
         for column in self.columns:
             if own[column.name] != column.kind:
-                raise DataError(
-                    f"{table.name}: column '{column.name}' is read as {own[column.name]}: the model was "
-                    f"trained with it as {column.kind}"
-                )
+                told = f"is read as {own[column.name]}: the model was trained with it as {column.kind}"
+                by_name = "name its stray words with na_values"
+                way_out = by_name if column.kind == "number" else "choose it with categorical"
+                raise DataError(f"{table.name}: column '{column.name}' {told}; {way_out}")
         return self.arrange(table)
 
     def to_message(self) -> Message:

@@ -76,8 +76,7 @@ def warnings_before(
 ) -> dict[str, Sequence[str]]:
     """Return what to know of a method and a protection before a run begins, by what it is about."""
     scaled = not preparation.is_needless_for(method)
-    together = warnings_for_pair(method, protection)
-    own = [*protection.warnings_for(clients, scaled), *together]
+    own = [*protection.warnings_for(clients, scaled), *warnings_for_pair(method, protection)]
     return {"privacy": method.warnings_for(scaled), "protection": own}
 
 

@@ -6,6 +6,7 @@ from tacit.core.errors import ConfigError, DataError, nearest
 from tacit.data.agreement import check_declared, check_rows
 from tacit.data.files import load
 from tacit.data.findings import check_words, words_by_column
+from tacit.data.skew import sites_of
 from tacit.data.table import Label, Table
 from tacit.federation import Federation
 from tacit.runs.settings import Settings
@@ -15,7 +16,8 @@ def build_federation(settings: Settings) -> Federation:
     """Load the data and divide it, as the settings say; refuse what no client could learn from."""
     data, run = settings.data, settings.run
     table = load(data.name, repeat=data.repeat, rows=data.rows, seed=run.seed, **data.choices())
-    check_rows(table, table.name, settings.build_preparation().missing)
+    for name, own in (sites_of(table) or {table.name: table}).items():
+        check_rows(own, name, settings.build_preparation().missing)
     declared, words = data.declared, words_by_column(table)
     for name, known in declared.get("categories", {}).items():
         if name not in words:

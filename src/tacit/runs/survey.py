@@ -20,6 +20,7 @@ import numpy as np
 import tacit
 from tacit.core.errors import ConfigError, TacitError, UnavailableError, nearest
 from tacit.core.events import Events
+from tacit.data.files import list_parts
 from tacit.ledger.cost import peak_megabytes
 from tacit.ledger.sentences import sentences
 from tacit.methods import METHODS
@@ -76,7 +77,7 @@ def _names(given: str | Sequence[str], valid: Sequence[str], flag: str) -> list[
     chosen = [word.strip() for word in words.split(",") if word.strip()]
     for word in chosen or [""]:
         if word not in valid:
-            raise ConfigError(f"{flag} {words}: {nearest(word, [*valid, 'all'])}")
+            raise ConfigError(f"{flag} {words or 'none'}: {nearest(word, [*valid, 'all'])}")
     return list(dict.fromkeys(chosen))
 
 
@@ -176,9 +177,9 @@ def run_cells(
 
 
 def _digest(cell: Mapping[str, Any]) -> str:
-    given = cell.get("data", {}).get("name", ())
-    files = map(Path, [given] if isinstance(given, str) else given)
-    about = [tacit.__version__, cell, [path.stat().st_mtime_ns for path in files if path.exists()]]
+    given = cell.get("data", {}).get("name", "digits")
+    files = [Path(path).expanduser() for path in (list_parts(given) or {"": given}).values()]
+    about = [tacit.__version__, cell, [path.stat().st_mtime_ns for path in files if path.is_file()]]
     return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()[:16]
 
 

@@ -32,6 +32,7 @@ def scatter(rows: Sequence[Row], front: Sequence[Row], cost: str, measure: str) 
     with sheet(THIRD, 2.2, f"{measure} against {DRAWN[cost]}") as drawing:
         axes = drawing.axes(DRAWN[cost], measure)
         axes.set_xscale("log")
+        axes.margins(y=0.15)  # room for names below the lowest points
         axes.scatter([row[cost] for row in rows], [row["score"] for row in rows], s=14, color=LINE)
         points = [(row[cost], row["score"]) for row in front]
         axes.plot(*zip(*points, strict=True), color=FEDERATED, linewidth=1.2, marker="o", markersize=3.5)
