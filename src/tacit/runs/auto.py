@@ -39,10 +39,8 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (  # those that cost less before oth
         "buckets": 256,
     },
 )
-CLEARLY, HARDLY = (
-    2.0,
-    0.35,
-)  # standard errors of a difference: who is farther behind is given up, or not chosen
+CLEARLY = 2.0  # standard errors of a difference: who is that far behind is given up
+HARDLY = 0.5  # of them: who is no farther behind is as good
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
 
