@@ -210,12 +210,12 @@ def test_the_share_of_cryptography_and_the_messages_of_each_client() -> None:
 def test_it_is_exact_with_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes and messages are those of one process, client by client; CPU time is the workers' own."""
     monkeypatch.setattr(embedded, "BLOCK", 2)  # so that both workers have clients
+    at = [Federation.embedded("iris", clients=6, workers=workers) for workers in (0, 2)]
     alone, cost = (
-        Federation.embedded("iris", clients=6, workers=workers)
-        .train(FedAvg(rounds=2), protect="masked", run="one", min_count=1)
-        .ledger.summary()
-        for workers in (0, 2)
+        federation.train(FedAvg(rounds=2), protect="masked", run="one", min_count=1).ledger.summary()
+        for federation in at
     )
+    assert at[0].workers_mb == 0 < 2 * 30 < at[1].workers_mb  # memory of both workers
     named = ("messages", "messages_by_route", "relayed_bytes", "bytes_up", "bytes_down", "failures")
     counted = ("step", "parties", "replies", "failures", "bytes_up", "bytes_down")
     assert {name: cost[name] for name in named} == {name: alone[name] for name in named}
