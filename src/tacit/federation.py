@@ -241,3 +241,4 @@ class Federation(Parties):
             raise error from error.__cause__ or getattr(engine, "cause", None)
         finally:
             engine.close()
+            self.workers_mb = max(self.workers_mb, engine.workers_mb)  # words have an engine of their own

@@ -394,3 +394,9 @@ def test_a_column_that_is_text_at_one_place_only(csv: Csv) -> None:
     sites["site-1"] = sites["site-1"].take(slice(0, 10))  # too few words for names: the others know better
     with pytest.raises(SchemaError, match="site-1: column 'b' is a category, the others have a number"):
         Federation.of(sites).train("fedheonn", protect="plain")
+
+
+def test_a_survey_for_a_link_that_is_no_number_is_refused(tacit: Tacit) -> None:
+    refused(
+        tacit("survey", "--data", "iris", "--link", "nan", "--json"), 2, "--link is nan", "give megabytes"
+    )

@@ -422,6 +422,9 @@ def test_show_and_export(tacit: Tacit, tmp_path: Path) -> None:
     second = tacit("run", "--data", "wine", "--clients", 3, "--json", *QUICK).json
     assert tacit("show", "--json").json["run"] == second["run"]
     assert tacit("show", first["run"], "--json").json["data"] == "iris"
+    costs = tacit("show", first["run"], "--by", "party,step", "--json").json["costs"]
+    assert sum(row["bytes_up"] for row in costs) == first["bytes_up"]
+    assert tacit("show", "--by", "step").out.startswith('"step","messages","bytes_up"')
     assert tacit("show", f"runs/{first['run']}").out.startswith("fedheonn on iris")
     assert tacit("export", first["run"], "--json").json["path"] == f"{first['run']}.safetensors"
     copy = (tmp_path / f"{first['run']}.safetensors").read_bytes()

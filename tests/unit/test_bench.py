@@ -92,3 +92,15 @@ def test_peak_memory_is_of_the_process_that_asks_not_of_its_parent():
     told = "from tacit.ledger.cost import peak_megabytes; print(peak_megabytes())"
     child = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True)
     assert 10 < float(child.stdout) < 200 < held.nbytes / 2**20 < peak_megabytes()
+
+
+def test_peak_memory_of_another_process_is_zero_once_it_has_ended():
+    held = "x = bytearray(1 << 26); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        assert 64 < peak_megabytes(child.pid) < 200
+        child.kill()
+        child.wait()
+        assert peak_megabytes(child.pid) == 0

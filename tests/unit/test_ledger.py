@@ -6,15 +6,19 @@ import json
 import math
 import sys
 import time
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.core.errors import ConfigError
 from tacit.core.events import Event, Events, Noted, Relayed, Replied, WaveEnded, WaveStarted
+from tacit.core.exposure import COORDINATOR
 from tacit.engines import embedded
 from tacit.federation import Federation
+from tacit.ledger.breakdown import break_down, read_events
 from tacit.ledger.cost import CostLedger
 from tacit.methods import METHODS
 from tacit.methods.fedavg import FedAvg
@@ -206,12 +210,12 @@ def test_the_share_of_cryptography_and_the_messages_of_each_client() -> None:
 def test_it_is_exact_with_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes and messages are those of one process, client by client; CPU time is the workers' own."""
     monkeypatch.setattr(embedded, "BLOCK", 2)  # so that both workers have clients
+    at = [Federation.embedded("iris", clients=6, workers=workers) for workers in (0, 2)]
     alone, cost = (
-        Federation.embedded("iris", clients=6, workers=workers)
-        .train(FedAvg(rounds=2), protect="masked", run="one", min_count=1)
-        .ledger.summary()
-        for workers in (0, 2)
+        federation.train(FedAvg(rounds=2), protect="masked", run="one", min_count=1).ledger.summary()
+        for federation in at
     )
+    assert at[0].workers_mb == 0 < 2 * 30 < at[1].workers_mb  # memory of both workers
     named = ("messages", "messages_by_route", "relayed_bytes", "bytes_up", "bytes_down", "failures")
     counted = ("step", "parties", "replies", "failures", "bytes_up", "bytes_down")
     assert {name: cost[name] for name in named} == {name: alone[name] for name in named}
@@ -246,3 +250,49 @@ def test_the_epsilon_of_rows_drawn_by_fusion_is_accounted() -> None:
     chosen = {"epsilon": 20.0, "local": "DecisionTree(max_depth=2)", "families": ("norm",), "samples": 20}
     spent = federation.train(METHODS.build("fusion", chosen), protect="plain").ledger.summary()["privacy"]
     assert (spent["epsilon"], spent["unit"], spent["delta"]) == (20.0, "row", 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("protect", "options", "hides"),
+    [("plain", {}, False), ("masked", {}, True), ("bfv", {}, True), ("paillier", {"key_bits": 2048}, True)],
+)
+def test_what_each_party_cost_in_each_step_of_each_round_adds_up(
+    protect: str, options: dict[str, int], hides: bool, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    training = Federation.embedded("iris", clients=3).train(
+        FedAvg.from_config({"rounds": 2}),
+        protect=PROTECTIONS.build(protect, options),
+        min_count=1,
+        events=Events(lambda number, event: told.append(event)),
+    )
+    cost, rows = training.ledger.summary(), break_down(told)
+    served = [row for row in rows if row["party"] not in (COORDINATOR, *cost["per_client"]["party"])]
+    assert bool(served) == (protect == "paillier") == bool(cost["service_bytes"])
+    up, down = (sum(row[name] for row in rows) for name in ("bytes_up", "bytes_down"))
+    assert up + down == cost["bytes_up"] + cost["bytes_down"] + cost["service_bytes"]
+    hidden = sum(row["hidden_up"] + row["hidden_down"] for row in rows)
+    assert hidden / (up + down) == cost["cryptography_share"]
+    assert all(
+        row["hidden_up"] <= row["bytes_up"] and row["hidden_down"] <= row["bytes_down"] for row in rows
+    )
+    assert bool(hidden) == hides
+    assert sum(row["cpu_s"] for row in rows) == pytest.approx(cost["sum_cpu_s"])
+    contributed = [row for row in rows if row["step"] == "client.contribute" and row["party"] != COORDINATOR]
+    assert {(row["party"], row["round"]) for row in contributed} == {
+        (party, number) for party in cost["per_client"]["party"] for number in (1, 2)
+    }
+    for party, size in zip(cost["per_client"]["party"], cost["per_client"]["bytes_up"], strict=True):
+        assert size == next(row["bytes_up"] for row in break_down(told, ["party"]) if row["party"] == party)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in told) + b'{"event":"Repl')
+    assert break_down(read_events(path)) == rows
+
+
+def test_costs_by_what_nobody_knows_and_of_a_spoilt_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'party'"):
+        break_down([], ["partys"])
+    (tmp_path / "events.jsonl").write_text('{"event":"Replied"}\n')
+    for name in ("events.jsonl", "other"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            break_down(read_events(tmp_path / name))

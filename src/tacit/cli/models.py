@@ -96,7 +96,7 @@ def predict(
 
     model = _read_model(name, to, out)
     found = model.predictions(read_rows(data, **context.meta[GIVEN].get("data", {})))
-    _deliver(found, to, "predictions", as_json)
+    deliver(found, to, "predictions", as_json)
 
 
 def sample(
@@ -114,7 +114,7 @@ def sample(
     model = _read_model(name, to, out)
     if not hasattr(model, "sample"):
         raise ConfigError(f"the model of {name} predicts, and generates no rows: train one with graffl")
-    _deliver(model.sample(rows, label, seed), to, "sample", as_json)
+    deliver(model.sample(rows, label, seed), to, "sample", as_json)
 
 
 def _read_model(name: str, to: Path | None, out: str) -> Any:
@@ -126,7 +126,8 @@ def _read_model(name: str, to: Path | None, out: str) -> Any:
     return load_model(Path(name) if Path(name).is_file() else _file_of(find_run(name, out)))
 
 
-def _deliver(found: Any, to: Path | None, what: str, as_json: bool) -> None:
+def deliver(found: Any, to: Path | None, what: str, as_json: bool) -> None:
+    """Write rows to a file or, without one, to stdout: as JSON, or as CSV."""
     from tacit.runs.folder import RunFolder
 
     if to is not None:

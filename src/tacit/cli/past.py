@@ -8,23 +8,44 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tacit.cli.output import Json, Out, RunName, brief, check_absent, listing, say, stderr
+from tacit.cli.output import Json, Out, RunName, brief, check_absent, listing, say, stderr, stdout
 from tacit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tacit.runs.folder import RunFolder
 
 
-def show(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:
-    """Show a run."""
+def show(
+    name: RunName = "latest",
+    by: Annotated[str | None, typer.Option(help="Show costs by party, step, round, or several.")] = None,
+    out: Out = "runs",
+    as_json: Json = False,
+) -> None:
+    """Show a run or, with --by, each row of what it cost; CSV where no terminal reads it."""
     from tacit.cli.tables import run_table
 
     folder = find_run(name, out)
+    if by is not None:
+        _show_costs(folder, by.split(","), as_json)
+        return
     result = folder.result()
     if error := result.get("error"):
         say(as_json, brief(result), f"{result['run']} stopped: {error['type']}: {error['text']}")
     else:
         say(as_json, brief(result), run_table(result), f"\nreport: {folder.path / 'report.html'}")
+
+
+def _show_costs(folder: RunFolder, by: list[str], as_json: bool) -> None:
+    from pyarrow import Table
+
+    from tacit.cli.models import deliver
+    from tacit.ledger.breakdown import break_down, read_events
+
+    rows = break_down(read_events(folder.path / "events.jsonl"), by)
+    if as_json or not stdout.is_terminal:
+        deliver(Table.from_pylist(rows), None, "costs", as_json)
+    else:
+        say(False, rows, listing(rows, list(rows[0]) if rows else by))
 
 
 def exposure(name: RunName = "latest", out: Out = "runs", as_json: Json = False) -> None:

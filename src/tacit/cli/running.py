@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -146,6 +147,8 @@ def survey(
 
     given: dict[str, Any] = context.meta[GIVEN].get("protect", {})
     protect = given.pop("name", None)
+    if link is not None and not isfinite(link):
+        raise ConfigError(f"--link is {link}: give megabytes, or leave it out")
     tables, wanted = read_survey(context, file)
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         found = surveyed(

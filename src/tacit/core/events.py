@@ -45,6 +45,8 @@ class Replied(Event, frozen=True, tag=True):
     cpu_s: float
     failure: str | None = None
     service: bool = False  # a party without rows, such as a key server
+    hidden_down: int = 0  # bytes of these that are cryptography: keys, and what is not plain
+    hidden_up: int = 0
 
 
 class Refused(Event, frozen=True, tag=True):

@@ -51,10 +51,11 @@ class Exposure:
         self._contribution = ""
         self._seen: dict[tuple[str, str, str, str, str], list[int]] = {}
         self._forms: dict[int, str] = {}  # of totals, by their number: thousands may be told the same
+        self.hidden = {"": 0}  # bytes of cryptography to all parties, and to each until it replies
 
-    def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> None:
-        """Count what the coordinator received in a reply."""
-        shown = self._step in ("client.show_model", "client.open_standing_total")
+    def replied(self, party: str, fields: Mapping[str, Any], service: bool) -> int:
+        """Count what the coordinator received in a reply; return how many bytes of it are cryptography."""
+        hidden, shown = 0, self._step in ("client.show_model", "client.open_standing_total")
         receiver = EXPERIMENTER if shown else COORDINATOR
         for name, value in fields.items():
             kind, size = classified(value)
@@ -62,6 +63,7 @@ class Exposure:
             if name[0] == "$" or not size or name == "released":  # the names of shared values
                 continue
             field, form = name.removeprefix("protection/").removeprefix("shared/"), _form(name, kind)
+            hidden += size * (form != "plain")
             words = self._names.get(field, field)
             if self._aggregate or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", words, form, size)
@@ -72,9 +74,11 @@ class Exposure:
                 public = self._step == "client.adopt_model" or name.startswith("protection/")
                 about = party if service else EACH
                 self._add(receiver, about, "public" if public else kind, words, form, size)
+        return hidden
 
-    def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1) -> None:
-        """Count what parties received in an ask."""
+    def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1, party: str = "") -> None:
+        """Count what all parties received in an ask, or one of them."""
+        hidden = 0
         self._contribution = str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
             kind, size = classified(value)
@@ -95,7 +99,9 @@ class Exposure:
                 seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):
                 seen = KEYS if rest in self._keys else OTHER, kind, self._names.get(rest, rest)
+            hidden += size * (form != "plain")
             self._add(receiver, *seen, form, size, parties)
+        self.hidden[party] = hidden
 
     def _add(
         self, receiver: str, about: str, kind: str, what: str, form: str, size: int, times: int = 1

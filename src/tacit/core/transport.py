@@ -99,7 +99,7 @@ class Transport:
                 awaited.discard(reply.party)
                 reason = self._reason(reply, step)
                 failure = None if reason is None else foreign(reason)
-                self._account(wave, reply, failure)
+                self._account(wave, reply, failure, exposure)
                 if step in ENROLMENT:
                     self.unanswered[reply.party] = 0 if reply.message else self.unanswered[reply.party] + 1
                 if failure is not None:
@@ -108,7 +108,6 @@ class Transport:
                 good += 1
                 if briefing is not None:
                     briefing.told(reply.party)
-                exposure.replied(reply.party, reply.message, reply.party in self.services)
                 yield reply
             for party in (party for party in parties if party in awaited):
                 failures[party] = self.failures[party] = "StepError: no reply came"
@@ -132,7 +131,7 @@ class Transport:
         digest = hashlib.sha256(raw).digest()
 
         def write(party: str, own: Mapping[str, Any]) -> bytes:
-            exposure.asked(party if party in self.services else "client", own)
+            exposure.asked(party if party in self.services else "client", own, party=party)
             if self.transcript:
                 self.transcript(party, COORDINATOR, step, raw + Message(own).encode())
             channel = self.channels.get(party)
@@ -186,13 +185,13 @@ class Transport:
                 return f"{reply.failure} (unconfirmed: it is not tagged)" if reply.message else reply.failure
         return reply.failure
 
-    def _account(self, wave: int, reply: Reply, failure: str | None) -> None:
+    def _account(self, wave: int, reply: Reply, failure: str | None, exposure: Exposure) -> None:
         if reply.inline:
             self._cpu_inline += reply.cpu_s
-        service = reply.party in self.services
-        self.events.emit(
-            Replied(wave, reply.party, reply.bytes_down, reply.bytes_up, reply.cpu_s, failure, service)
-        )
+        service, cost = reply.party in self.services, (reply.bytes_down, reply.bytes_up, reply.cpu_s)
+        down = exposure.hidden[""] + exposure.hidden.pop(reply.party, 0)
+        up = 0 if failure else exposure.replied(reply.party, reply.message, service)
+        self.events.emit(Replied(wave, reply.party, *cost, failure, service, down, up))
         if failure is not None:
             return
         for text, level in reply.message.get("$notes", ())[:MOST_NOTES]:

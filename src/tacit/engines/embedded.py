@@ -23,6 +23,7 @@ from tacit.engines.assembly import assemble as assemble_installed
 from tacit.engines.frames import WorkerProcess, read_frames, write_frames
 from tacit.engines.holdings import Holdings
 from tacit.engines.sites import Sites
+from tacit.ledger.cost import peak_megabytes
 
 BLOCK = 64  # parties that travel to a worker together
 IN_FLIGHT = 2  # blocks a worker has at most
@@ -126,6 +127,7 @@ class EmbeddedEngine:
 
     def close(self) -> None:
         """End the worker processes."""
+        self.workers_mb = sum(peak_megabytes(worker.process.pid) for worker in self._workers)
         for worker in self._workers:
             worker.close()
         self._workers = []

@@ -28,6 +28,7 @@ class Parties(Shown):
 
     unlock: Secret | None = None  # under which the coordinator keeps secrets, where it has a key for that
     experiment = True  # all rows belong to one experimenter, who may read a client's replica of the model
+    workers_mb = 0.0  # peak memory of worker processes together
 
     def __init__(
         self,

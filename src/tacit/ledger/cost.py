@@ -172,15 +172,17 @@ def _mean_and_max(counts: Sequence[int]) -> dict[str, float]:
     return {"mean": sum(counts) / len(counts) if counts else 0.0, "max": max(counts, default=0)}
 
 
-def peak_megabytes() -> float:
-    """Return the peak memory of this process.
+def peak_megabytes(process: int | None = None) -> float:
+    """Return the peak memory of this process or, on Linux, of another one; 0 if that has ended.
 
     Not ``ru_maxrss`` where there is better: on Linux a process inherits that from the one that started it.
     """
-    status = Path("/proc/self/status")
+    status = Path(f"/proc/{process or 'self'}/status")
     if status.exists():
-        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        peak = next((line for line in status.read_text().splitlines() if line.startswith("VmHWM:")), "- 0")
         return int(peak.split()[1]) / 1024
+    if process is not None:
+        return 0.0
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)

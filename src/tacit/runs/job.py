@@ -188,7 +188,7 @@ def _measured(
         events.emit(Noted("scores", text, "warning"))
     ledger = training.ledger.summary(watts=settings.run.watts)
     grid = settings.run.grid
-    ledger |= {"measured_wh": metered, "memory_mb": peak_megabytes()}
+    ledger |= {"measured_wh": metered, "memory_mb": peak_megabytes() + federation.workers_mb}
     ledger["co2_g"] = None if grid is None else ledger["wh"] / 1000 * grid
     costs = ("bytes_up", "bytes_down", "messages", "cpu_s", "training_s", "wh", "privacy", "failures")
     return {

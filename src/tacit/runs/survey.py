@@ -118,7 +118,7 @@ def measure(tables: Mapping[str, Any]) -> Row:
         "cpu_s": cost["sum_cpu_s"],
         "wh": cost["wh"],
         "epsilon": (cost["privacy"] or {}).get("epsilon"),
-        "memory_mb": peak_megabytes(),
+        "memory_mb": peak_megabytes() + federation.workers_mb,
         "hides": not protection.shows_contributions,
         "opens": protection.opens,
         "undone_by": protection.promises.collusion,

@@ -97,7 +97,7 @@ def time_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if (co2 := ledger.get("co2_g")) is not None:
         yield "CO2", f"{significant(co2)} g", "of the nominal energy, on the grid that was named"
     if (memory := ledger.get("memory_mb")) is not None:
-        yield "peak memory", size_text(memory * 2**20), "of this process, all parties in it"
+        yield "peak memory", size_text(memory * 2**20), "of this process and its workers, all parties in them"
 
 
 def read_traffic(result: Mapping[str, Any]) -> dict[str, Any]:
