@@ -75,19 +75,13 @@ def test_what_is_clear_depends_on_the_rows():
     failed = auto.Trial({"name": "other"}, None, 0.0, "does not fit")
     assert auto.drop_behind([failed], 10, "behind") == [failed]
     with pytest.raises(ConfigError, match="the first says: does not fit"):
-        auto.best_of([failed], 10)
+        auto.best_of([failed])
 
 
 def test_a_candidate_that_was_given_up_is_not_chosen():
     """Not even if the hold-outs after it were harder, and the best one ended below it."""
     trials = [auto.Trial({"name": "ahead"}, 0.6, 0.0), auto.Trial({"name": "behind"}, 0.7, 0.0, "behind")]
-    assert auto.best_of(trials, 10_000) == {"name": "ahead"}
-
-
-def test_of_those_that_rows_cannot_tell_apart_the_cheapest_is_chosen():
-    trials = [auto.Trial({"name": str(score)}, score, 0.0) for score in (0.90, 0.91, 0.92)]
-    for rows, chosen in ((50, "0.9"), (300, "0.91"), (10_000, "0.92")):
-        assert auto.best_of(trials, rows) == {"name": chosen}
+    assert auto.best_of(trials) == {"name": "ahead"}
 
 
 def test_a_random_layer_is_narrower_where_rows_are_few():

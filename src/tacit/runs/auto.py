@@ -3,8 +3,7 @@
 Each is trained under the same protection, on the same rows, of which every client keeps a fifth aside: first
 one fifth, then another, until enough rows have been kept aside in all to tell the candidates apart. Those
 that are clearly behind are not tried again. The one that does best there, by protected sums of counts, is
-then trained on all rows; of those that rows cannot tell apart, the one that costs least. The central test
-is not looked at.
+then trained on all rows. The central test is not looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.engines.holdings import Holdings
@@ -24,14 +22,14 @@ from tacit.runs.settings import Settings, merged
 from tacit.runs.tune import Objective, Progress, Trial, divide, refuse_noise
 
 AUTO = "auto"  # as the name of a method
-CANDIDATES: tuple[Mapping[str, Any], ...] = (  # those that cost less before others
+CANDIDATES: tuple[Mapping[str, Any], ...] = (
     {"name": "fedheonn"},
     {"name": "fedheonn", "hidden": 2000},  # half of it for fewer rows than that
     {"name": "federboost", "rate": 0.1, "depth": 5, "columns": 0.5},  # slowly, each round from half of them
     {  # small trees of fine splits, more of them
         "name": "federboost",
         "rate": 0.2,
-        "depth": 4,
+        "depth": 5,
         "columns": 0.8,
         "trees": 200,
         "lam": 0.0,
@@ -40,7 +38,6 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (  # those that cost less before oth
     },
 )
 CLEARLY = 2.0  # standard errors of a difference: who is that far behind is given up
-HARDLY = 0.5  # of them: who is no farther behind is as good
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
 
@@ -54,9 +51,8 @@ def choose(tables: Mapping[str, Any], progress: Progress | None = None) -> tuple
     given = merged(tables, usual)
     first = Settings.from_tables(merged(given, {"method": CANDIDATES[0]}))
     refuse_noise(first.build_protection(), [])
-    federations = rotate(divide(first))
-    trials = try_candidates(given, federations, progress)
-    return Settings.from_tables(merged(given, {"method": best_of(trials, count_aside(federations))})), trials
+    trials = try_candidates(given, rotate(divide(first)), progress)
+    return Settings.from_tables(merged(given, {"method": best_of(trials)})), trials
 
 
 def rotate(federation: Federation) -> list[Federation]:
@@ -85,22 +81,17 @@ def try_candidates(
     """
     held = federations[0].holdings.table.rows
     trials = [Trial(fit_width(candidate, held), None, 0.0) for candidate in CANDIDATES]
-    done, steps = 0, len(CANDIDATES) * len(federations)
+    rows, done, steps = 0, 0, len(CANDIDATES) * len(federations)
     for part, federation in enumerate(federations):
+        rows += int(federation.holdings.holdout_sizes.sum())
         for index, trial in enumerate(trials):
             done += 1
             if trial.error is None:
                 if progress:
                     progress(done - 1, steps, f"trying {describe(trial.settings)}")
                 trials[index] = try_once(trial, given, federation, part)
-        rows = count_aside(federations[: part + 1])
         trials = drop_behind(trials, rows, f"clearly behind after {part + 1} of {len(federations)} hold-outs")
     return trials
-
-
-def count_aside(federations: Sequence[Federation]) -> int:
-    """Return how many rows clients keep aside in all of them together."""
-    return sum(int(federation.holdings.holdout_sizes.sum()) for federation in federations)
 
 
 def fit_width(candidate: Mapping[str, Any], rows: int) -> dict[str, Any]:
@@ -124,30 +115,26 @@ def try_once(trial: Trial, given: Mapping[str, Any], federation: Federation, bef
 
 
 def drop_behind(trials: Sequence[Trial], rows: int, reason: str) -> list[Trial]:
-    """Return trials of which those have an error that are clearly behind the best one, on so many rows."""
-    far = count_errors_behind(trials, rows) > CLEARLY
-    return [replace(trial, error=reason) if gone else trial for trial, gone in zip(trials, far, strict=True)]
-
-
-def best_of(trials: Sequence[Trial], rows: int) -> Mapping[str, Any]:
-    """Return the candidate that did best on so many rows; of those that hardly differ the first one."""
-    near = np.flatnonzero(count_errors_behind(trials, rows) <= HARDLY)
-    if not len(near):
-        raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
-    return trials[int(near[0])].settings
-
-
-def count_errors_behind(trials: Sequence[Trial], rows: int) -> NDArray[np.float64]:
-    """Return by how many standard errors each is behind the best one; NaN for those that have an error.
+    """Return trials of which those have an error that are clearly behind the best one.
 
     Scores have the spread of shares of so many ``rows``; of R², which has no such formula, this is a guess.
     """
     scores = np.array([np.nan if trial.error else trial.score for trial in trials], dtype=float)
+    if np.isnan(scores).all():
+        return list(trials)
     shares = np.clip(scores, 0, 1)
     variances = shares * (1 - shares) / rows
-    best = np.argmax(np.where(np.isnan(scores), -np.inf, scores))
-    behind = scores[best] - scores
-    return np.asarray(behind / np.sqrt(variances + variances[best] + 1e-300))
+    best = int(np.nanargmax(scores))
+    behind = scores[best] - scores > CLEARLY * np.sqrt(variances + variances[best])
+    return [replace(trial, error=reason) if far else trial for trial, far in zip(trials, behind, strict=True)]
+
+
+def best_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
+    """Return the candidate that did best; of equals the first, which is the simplest."""
+    scored = [trial for trial in trials if trial.error is None]
+    if not scored:
+        raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
+    return max(scored, key=lambda trial: trial.score or 0.0).settings
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
