@@ -1,7 +1,4 @@
-"""What parties are told beside a step: the agreed schema, then the shared values or the totals to open.
-
-Where totals open at the clients, they join a log, of which an ask carries what a party has not seen.
-"""
+"""What parties are told beside a step: the agreed schema, then the shared values or the totals to open."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -208,10 +208,7 @@ def read_lines(raw: bytes) -> list[Line]:
 
 
 def piece_of(contribution: str, client: str) -> int:
-    """Return which piece of its rows a site brought under a name: its first, or those that were new then.
-
-    The first time the name is ``north:1``, and if it was withdrawn and is brought again, ``north:1.2``.
-    """
+    """Return which piece of its rows a site brought under a name: its first, or those that were new then."""
     found = re.fullmatch(
         r"([1-9]\d{0,8})(\.[1-9]\d{0,8})?", contribution.removeprefix(f"{client}:"), re.ASCII
     )

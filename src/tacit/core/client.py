@@ -24,10 +24,7 @@ LAYOUTS = 64  # that a process keeps
 
 
 def enrol(party: Party, message: Message, assemble: Assemble, *, serves: bool) -> Message:
-    """Check the manifest against what this site has, remember it, and introduce the party's data.
-
-    A party that ``serves``, such as a key server, holds no rows.
-    """
+    """Check the manifest against what this site has, remember it, and introduce the party's data."""
     if "manifest" in party.state:
         raise StepError(f"{party.id} is enrolled already, in run {manifest_of(party).run}")
     check_fields(message, {})

@@ -1,7 +1,6 @@
 """Who received what: messages sorted into exposure classes as they pass the coordinator.
 
-``plain`` can be read as it is; ``cipher``, ``sealed``, ``masked`` and ``share`` are blobs of that kind;
-``aggregate`` is a total over several clients, or what was made of one; ``public`` was never a secret.
+Beside the kinds of a :class:`~tacit.core.values.Blob`, ``plain`` and ``aggregate`` (made of a total).
 """
 
 from collections.abc import Mapping

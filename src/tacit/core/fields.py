@@ -1,7 +1,4 @@
-"""Fields of asks: what each of them has to be, checked before a step looks at it.
-
-Whole numbers are checked once more where they are compared, with their limits (:func:`read_integer`).
-"""
+"""Fields of asks: what each of them has to be, checked before a step looks at it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -44,10 +44,7 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Run, parts with their settings, seed and thresholds, agreed at enrolment.
-
-    An ask carries only the digest, so that nobody can be asked for something weaker later.
-    """
+    """Run, parts with their settings, seed and thresholds, agreed at enrolment."""
 
     run: str  # the run's id; ours, not the engine's
     components: Mapping[str, Any]  # for method, protection and preparation its ``name`` and ``config``

@@ -4,9 +4,7 @@ A client keeps a small ledger of what it brought: the name of each contribution,
 vector. It withdraws by sending the negative of the same vector, computed again from the same rows.
 
 A site of its own (:attr:`~tacit.core.manifest.Manifest.stands`) takes no word of the coordinator for what is
-in a total. It chooses its rows itself, in *pieces*: first those with which it enrolled, then all that are new
-since, if they are enough. Names say which piece they are, tags prove the names, and before it opens a total a
-site compares the pieces in it with those of all totals that it has opened.
+in a total: it chooses its rows itself, in *pieces* (docs/standing.md).
 """
 
 import hashlib

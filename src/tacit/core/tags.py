@@ -1,7 +1,6 @@
 """Tags: how coordinator and party know that a message came from the other, for this ask, unchanged.
 
-Where a protection has given both ends a channel key, every ask and reply carries a tag over its canonical
-bytes. A flipped bit, a reply of last round or somebody else's name then shows before anything is used.
+Every ask and reply carries one over its canonical bytes where a protection gave both ends a channel key.
 """
 
 import hmac

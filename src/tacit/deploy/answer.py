@@ -1,9 +1,8 @@
 """What a site does with an ask, whatever carried it: check who asks, load what it remembers, perform, reply.
 
 A site enrols in a run whose manifest the coordinator that it has pinned, or an operator that its policy
-names, has signed, and which that policy accepts. Every later ask carries a tag under the key that the two
-agreed on then. Anything else is refused before a row is touched. What leaves, and what is refused, is in the
-site's audit log before the reply is.
+names, has signed, and which that policy accepts. Every later ask carries a tag under the key agreed on then.
+Anything else is refused before a row is touched. Replies and refusals are in the audit log before they leave.
 """
 
 import hashlib

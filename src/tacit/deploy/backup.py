@@ -1,7 +1,6 @@
 """Backup and restore of a coordinator's or a site's folder, as one file.
 
-Databases are copied as they were at one moment, also while the folder is in use. All is sealed under the key
-that unlocks the folder, and that key itself is left out: a backup alone shows nothing, and cannot be changed.
+All is sealed under the folder's key, which is left out: a backup alone shows nothing, and cannot be changed.
 """
 
 import io

@@ -1,9 +1,8 @@
 """The SuperLink as Tacit runs it: ``python -m tacit.deploy.superlink FOLDER HOST PORT``.
 
-Flower serves sites, operators and apps at one port, and asks operators for no credential. Here sites reach
-the Fleet API alone, over TLS and with registered node keys. All else is at a port of this machine, and asks
-for a token: both are in ``flower/control.json``. No executor runs beside it, so that no app is ever
-installed: the coordinator's half of a run is in the process that started it (:mod:`tacit.deploy.launch`).
+Flower serves all at one port, and asks operators for no credential. Here sites reach the Fleet API alone,
+over TLS and with registered node keys. All else is at a port of this machine, and asks for a token: both are
+in ``flower/control.json``. No executor runs beside it, so that no app is ever installed.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The process in which a site performs its steps: ``python -m tacit.deploy.worker FOLDER``.
-
-It has no connection: asks and replies cross its standard streams, as bytes of our own codec.
-"""
+"""The process in which a site performs its steps: ``python -m tacit.deploy.worker FOLDER``."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The Flower engine: parties at SuperNodes, asked through a SuperLink.
 
-What all are asked is in a record of its own, which Flower stores once. Messages are pushed and replies pulled
-as they arrive, so that the coordinator folds the first while others still compute.
+Messages are pushed and replies pulled as they arrive: the coordinator folds the first while others compute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A site's policy: which runs it takes part in, whoever asks, by ``[accept]`` in ``site.toml``.
-
-It is checked when the site enrols, before anything is computed from its rows.
-"""
+"""A site's policy: which runs it takes part in, whoever asks, by ``[accept]`` in ``site.toml``."""
 
 import json
 import textwrap

@@ -1,8 +1,4 @@
-"""A site's folder: who it is, whom it knows, and where its rows are.
-
-The key that unlocks its secret and its state is not there: it comes from the environment, or from a file that
-only its owner can read.
-"""
+"""A site's folder: who it is, whom it knows, and where its rows are."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Every step reads a party's state and vault and writes both in one transaction: all that it did is kept, or
 nothing. The vault is written under a key that is not in the file. A party that has forgotten a step would
-take it once more: so the file holds a checksum over all its rows, checked whenever it is opened. Of old runs
-the name stays, without state and keys: who invites to one once more is refused.
+take it once more: so the file holds a checksum over all its rows, checked whenever it is opened.
 """
 
 import hashlib

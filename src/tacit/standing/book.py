@@ -2,11 +2,8 @@
 
 A contribution and the total it joined are one transaction, so that a process that is killed at any instant
 leaves a total and a list that belong together. The book holds protected totals, public values and names:
-no secret, and no client's vector where the protection hides it. Of every total that was opened, or may have
-been, it keeps which contributions were in it (:mod:`tacit.standing.differencing`).
-
-Every transaction adds a link of the facts that it wrote, each under a name, to a hash chain: a book that has
-lost something says so when it is opened.
+no secret, and no client's vector where the protection hides it. Every transaction adds a link of the facts
+that it wrote to a hash chain: a book that has lost something says so when it is opened.
 """
 
 from __future__ import annotations

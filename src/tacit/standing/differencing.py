@@ -9,8 +9,7 @@ alone, as far as :mod:`tacit.core.row_space` searches for them.
 How many rows a client holds is not known here, so "all rows" may be the same as parts that were named, and
 rows may have changed before they came again. So both views are tried: that what may be equal is equal, and
 that no two contributions are. Only a total that has the same contributions as one before may open again.
-Sites on other machines bring their rows in pieces, of which they keep account: what is named there as rows
-are pieces, by their numbers.
+Sites on other machines name pieces, by their numbers, in place of rows.
 """
 
 from collections import defaultdict

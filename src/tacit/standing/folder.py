@@ -1,8 +1,4 @@
-"""The folder of a standing federation, and how its coordinator comes to life again.
-
-``coordinator.db`` is the coordinator's book; ``parties.db`` what parties remember, vaults encrypted under
-``unlock.key``. Sites on other machines have stores of their own: then it holds the coordinator's vault alone.
-"""
+"""The folder of a standing federation, and how its coordinator comes to life again."""
 
 import os
 from collections.abc import Mapping, Sequence

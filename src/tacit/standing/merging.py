@@ -1,8 +1,4 @@
-"""Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5).
-
-A branch has the schema, the scale and the keys of the federation it comes from, and an empty total. It is
-ended before it is merged: so a merge that was stopped can be repeated, and is counted once.
-"""
+"""Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5)."""
 
 from __future__ import annotations
 
