@@ -37,8 +37,6 @@ class Neural(Predictor):
         The network's arrays by name; beside them mean and spread of the targets, if it learnt them scaled.
     settings : mapping
         ``network``, ``hidden``, ``activation`` and ``initialisation``, as :func:`network_of` takes them.
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     """
 
     FORMAT = "tacit-network-1"

@@ -58,9 +58,6 @@ class OneLayer(Predictor):
     ----------
     weights : ndarray of shape (features + 1, outputs)
         The bias comes first.
-    activation : str
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     layer : RandomLayer, optional
         A fixed random layer between features and weights.
     """
@@ -102,9 +99,6 @@ class Ensemble(Predictor):
     ----------
     weights : ndarray of shape (estimators, features + 1, outputs)
         The bias comes first; zero where an estimator does not use a feature.
-    activation : str
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
         Whether a class is chosen by most estimators (of equals the first class), or by their mean
         probability. Targets of a regression are always the mean.

@@ -52,8 +52,6 @@ class BoostedTrees(Predictor):
         the outputs before any tree.
     loss : {"logistic", "softmax", "squared", "poisson"}
         Two classes have one margin under "logistic", several one each under "softmax"; so do targets.
-    inputs : Inputs
-        Schema that the federation agreed on.
     """
 
     FORMAT = "tacit-boosted-trees-1"
