@@ -87,8 +87,7 @@ def _fit(
     logs: Logs, clients: int, corrupt: int, vanishing: int, missing: float, active: bool, count: int
 ) -> Sizing | None:
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
-    apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
-    if apart > secure:
+    if _log_apart(logs, clients, min(corrupt + vanishing, clients), count) > secure:
         return None
     held = _log_held(logs, clients, corrupt, count, missing, active)
     most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough

@@ -124,8 +124,7 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
                 raise self._lost(pending, closer)
             closer = ring[0]
             common = {"public": self.public, "summands": len(pending.parties), "lap": lap, "closer": closer}
-            last = self._send_around(pending, ring, common)
-            if last is not None:
+            if (last := self._send_around(pending, ring, common)) is not None:
                 total = Blob("cipher", self._hand_over(pending, ring, common, last))
                 return {"cipher": total, "summands": len(pending.parties)}
             # If not even the closer answered, nobody else was told who it is.

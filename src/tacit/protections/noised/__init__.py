@@ -46,12 +46,7 @@ class Noised(NoiseSettings):
 
     @property
     def promises(self) -> Promises:
-        """Those of the inner protection, and what noise adds to them and takes from them.
-
-        ``precision`` is no largest error here: it is about the noise's standard deviation in each value, as
-        a share of ``clip``, or of what a row brings, if the run has one sum; it grows with the square root of
-        their number.
-        """
+        """Those of the inner protection, and what noise adds to them; ``precision`` is its deviation."""
         inner, central = self.inner_protection.promises, not self.distributed
         trusted = ("coordinator", *self.services) if central else ()
         sees = {

@@ -99,8 +99,7 @@ class SharesCoordinator(ShareRelay):
             pending.restart()
             threshold = settings.min_holders(len(left))
             share_round = ShareRound(settings.scheme, pending.number, lap, tuple(left), threshold)
-            formed = self.form(pending, share_round, gone)
-            if formed is None:
+            if (formed := self.form(pending, share_round, gone)) is None:
                 continue
             if len(formed.by_holder) < threshold:
                 silent = ", ".join([name for name in left if name not in formed.by_holder][:3])
