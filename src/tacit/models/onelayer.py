@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.random import generator
 from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, evidence, shares
+from tacit.models.predictor import Matrix, Predictor, evidence, shares
 
 LayerKind = Literal["tanh", "fourier"]
-Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
 
 
