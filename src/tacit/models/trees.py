@@ -13,9 +13,8 @@ from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import logistic
 from tacit.models.network import softmax
-from tacit.models.predictor import Predictor
+from tacit.models.predictor import Matrix, Predictor
 
-Matrix = NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 Importance = Literal["gain", "cover"]
 Arrays = dict[str, NDArray[Any]]
