@@ -16,8 +16,7 @@ follows. And for each sum a client draws a key of its own, deposits its pair see
 encrypted under that key (:func:`cover`), and shares the key by Shamir. A key that is recovered opens the
 deposit of its sum, and no other. Seeds are then bound to what was asked (:func:`bind_seeds`), and no seed is
 ever used for two vectors: only because of that may the PRG start at zero. It is AES-256 in the counter mode
-of GCM, keyed by the seed: the encryption of zeros, a stretch of them for each nonce 0, 1, 2, …, without the
-tag.
+of GCM, keyed by the seed: the encryption of zeros, a stretch of them for each nonce, without the tag.
 """
 
 import os

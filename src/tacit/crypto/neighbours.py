@@ -52,9 +52,7 @@ def neighbours_for(
 
     Below 64 clients, or if nothing sparser fits, the graph is complete: then 1 and 3 are certain.
 
-    Caveats: a server that picks *after* seeing the graph who "vanishes" can cut a sparse graph into parts
-    (``tacit.protections.masked.rules`` says how small). And 1 is about one draw: a server that computes 2^s
-    draws, with other numbers of its corrupt clients, before it announces one finds what it likes.
+    Caveats, of a server that picks after seeing the graph or before announcing it: docs/protections.md.
     """
     for name, share in (("corrupt_share", corrupt_share), ("dropout_share", dropout_share)):
         if not 0 <= share < 1:
@@ -89,8 +87,7 @@ def _fit(
     logs: Logs, clients: int, corrupt: int, vanishing: int, missing: float, active: bool, count: int
 ) -> Sizing | None:
     secure, correct = -(SECURITY_BITS + 1) * log(2), -CORRECTNESS_BITS * log(2)
-    apart = _log_apart(logs, clients, min(corrupt + vanishing, clients), count)
-    if apart > secure:
+    if _log_apart(logs, clients, min(corrupt + vanishing, clients), count) > secure:
         return None
     held = _log_held(logs, clients, corrupt, count, missing, active)
     most = min(int(np.argmax(held <= secure)) - 1, count)  # P[more corrupt neighbours] is small enough

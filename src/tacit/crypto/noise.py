@@ -10,7 +10,6 @@ some chances a uniform number is below. The latter two compare in floating point
 closer than any rounding error could be, go on in decimals of rising precision with further random bits:
 fast, and exact. Random words are AES-256-CTR under a fresh key of the operating system for every call; a
 generator is for tests and repeatable experiments, because whoever knows its seed can take the noise away.
-OpenDP's sampler takes 60 to 160 times as long on vectors (docs/noise.md).
 """
 
 import math
@@ -184,8 +183,7 @@ def _exp(gamma: Fraction, digits: int) -> Sequence[Decimal]:
 def _uniform_below(limit: int, size: int, words: Source) -> Integers:
     """Draw uniform integers from 0 to below the limit; words from the uneven end are left out, not folded."""
     drawn = words(size)
-    uneven = (1 << 64) % limit
-    if uneven:
+    if uneven := (1 << 64) % limit:
         drawn = drawn[drawn < np.uint64((1 << 64) - uneven)]
     return (drawn % np.uint64(limit)).astype(np.int64)
 

@@ -37,8 +37,6 @@ class Neural(Predictor):
         The network's arrays by name; beside them mean and spread of the targets, if it learnt them scaled.
     settings : mapping
         ``network``, ``hidden``, ``activation`` and ``initialisation``, as :func:`network_of` takes them.
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     """
 
     FORMAT = "tacit-network-1"
@@ -127,10 +125,8 @@ def network_of(
         return SuffiAE(features, sizes_of(hidden), outputs)
     from tacit.models.torch_network import TorchNetwork, small_cnn
 
-    if network == "cnn":
-        return TorchNetwork(small_cnn, features, outputs)
-    if callable(network):
-        return TorchNetwork(network, features, outputs)
+    if network == "cnn" or callable(network):
+        return TorchNetwork(network if callable(network) else small_cnn, features, outputs)
     points = {point.name: point for point in metadata.entry_points(group=GROUP)}
     if network not in points:
         known = sorted({"mlp", "suffiae", "cnn", *points})

@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.random import generator
 from tacit.data.inputs import Inputs
 from tacit.models.activations import ACTIVATIONS
-from tacit.models.predictor import Predictor, evidence, shares
+from tacit.models.predictor import Matrix, Predictor, evidence, shares
 
 LayerKind = Literal["tanh", "fourier"]
-Matrix = NDArray[np.float64]
 Vote = Literal["majority", "mean"]
 
 
@@ -58,9 +56,6 @@ class OneLayer(Predictor):
     ----------
     weights : ndarray of shape (features + 1, outputs)
         The bias comes first.
-    activation : str
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     layer : RandomLayer, optional
         A fixed random layer between features and weights.
     """
@@ -102,9 +97,6 @@ class Ensemble(Predictor):
     ----------
     weights : ndarray of shape (estimators, features + 1, outputs)
         The bias comes first; zero where an estimator does not use a feature.
-    activation : str
-    inputs : Inputs
-        Schema and scale that the federation agreed on.
     vote : {"majority", "mean"}
         Whether a class is chosen by most estimators (of equals the first class), or by their mean
         probability. Targets of a regression are always the mean.

@@ -5,8 +5,6 @@ share of an evaluation is a confusion matrix, sums of losses and a histogram of 
 over the clients, they give every score here. Two probabilities share one of the 200 bins only if they
 differ by less than 0.01, and their log-odds by less than 0.37. How far that may have moved an area stands
 beside it (``auc_error``, ``pr_auc_error``). On a central hold-out nothing is put into bins.
-
-Of two classes, areas are those of the second; of more, the mean over classes, one against the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,9 +13,8 @@ from tacit.data.schema import Schema
 from tacit.data.table import Table
 from tacit.models.activations import logistic
 from tacit.models.network import softmax
-from tacit.models.predictor import Predictor
+from tacit.models.predictor import Matrix, Predictor
 
-Matrix = NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 Importance = Literal["gain", "cover"]
 Arrays = dict[str, NDArray[Any]]
@@ -52,8 +51,6 @@ class BoostedTrees(Predictor):
         the outputs before any tree.
     loss : {"logistic", "softmax", "squared", "poisson"}
         Two classes have one margin under "logistic", several one each under "softmax"; so do targets.
-    inputs : Inputs
-        Schema that the federation agreed on.
     """
 
     FORMAT = "tacit-boosted-trees-1"

@@ -1,11 +1,8 @@
 """The ring: a running encrypted sum that goes from client to client, and opens at the server.
 
-It was published for training multilayer perceptrons with federated learning and homomorphic encryption:
-docs/protections.md has the protocol, and why two things differ. Here the client that begins the ring, the
-*closer*, also gets the sum back and hands it over, once; all clients of a sum keep to the closer they were
-first told. And it blinds what it begins with until the sum is back. Hops are sealed against the server, which
-holds the secret key. If one vanishes, the ring re-forms without it and the sum starts again; nobody computes
-a contribution twice.
+docs/protections.md has the published protocol, and why two things differ: the client that begins the ring,
+the *closer*, gets the sum back and hands it over, and blinds what it begins with until then. If a client
+vanishes, the sum starts again without it; nobody computes a contribution twice.
 """
 
 from __future__ import annotations
@@ -127,8 +124,7 @@ class RingCoordinator(channels.AuthenticatedCoordinator):
                 raise self._lost(pending, closer)
             closer = ring[0]
             common = {"public": self.public, "summands": len(pending.parties), "lap": lap, "closer": closer}
-            last = self._send_around(pending, ring, common)
-            if last is not None:
+            if (last := self._send_around(pending, ring, common)) is not None:
                 total = Blob("cipher", self._hand_over(pending, ring, common, last))
                 return {"cipher": total, "summands": len(pending.parties)}
             # If not even the closer answered, nobody else was told who it is.

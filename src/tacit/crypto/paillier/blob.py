@@ -111,7 +111,10 @@ class Packing:
         bound = self.largest * summands
         spilled = len(sums) > slots * len(totals) or any(sums[count:])
         if spilled or max(sums, default=0) > bound or min(sums, default=0) < -bound:
-            raise ProtectionError(_SPILLED)
+            raise ProtectionError(
+                "a slot total is larger than its summands allow: a contribution was made with other "
+                "settings or values out of range, and its neighbours cannot be trusted; drop it and sum again"
+            )
         return np.array(sums[:count], np.int64 if self.width <= 64 else object)
 
     def _checked(self, values: ArrayLike) -> NDArray[np.int64]:
@@ -136,12 +139,6 @@ class Packing:
         """Return Σ 2^(width-1)·2^(width·i), which makes every digit non-negative."""
         ones = ((1 << (slots * self.width)) - 1) // ((1 << self.width) - 1)
         return ones << (self.width - 1)
-
-
-_SPILLED = (
-    "a slot total is larger than its summands allow: a contribution was made with other "
-    "settings or values out of range, and its neighbours cannot be trusted; drop it and sum again"
-)
 
 
 MAGIC, VERSION = b"TPV", 1

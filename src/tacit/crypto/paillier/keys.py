@@ -13,8 +13,6 @@ The generator is n + 1, so that a ciphertext is (1 + m·n)·ρ mod n² with a ra
   "improved Paillier" of PFMLP). Its g^(m + n·r) is (1 + m·n) times an element of the group that h^n
   generates. Decryption raises to α instead of λ. It rests on the partial discrete logarithm problem,
   which is less studied, and α's primes must be twice as long as the security wanted.
-
-n of 2048 bits gives about 112 bits of security, 3072 about 128, 4096 about 150.
 """
 
 from __future__ import annotations

@@ -172,8 +172,7 @@ def _check_primes(public: PublicKey, p: mpz, q: mpz) -> None:
         "p and q are far apart": far_apart(p, q),
         "p and q are prime": is_probably_prime(p) and is_probably_prime(q),
     }
-    broken = [name for name, holds in conditions.items() if not holds]
-    if broken:
+    if broken := [name for name, holds in conditions.items() if not holds]:
         raise ConfigError(f"private key refused, for it does not hold that {broken[0]}: make new keys")
 
 

@@ -154,8 +154,7 @@ class KeyRelay:
     def tickets_for(self, parties: Sequence[str]) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """Return the key as it is sealed for those of some parties who lack it, for all and for each."""
         key = self.current_key
-        lacking = [name for name in parties if name in key.wraps]
-        if not lacking:
+        if not (lacking := [name for name in parties if name in key.wraps]):
             return {}, {}
         # Who sealed for whom, and whether under preshared keys: only the maker does, at enrolment.
         origins = {

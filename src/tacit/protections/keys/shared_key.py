@@ -3,13 +3,10 @@
 One client makes the key, encrypts it once under a *content key*, and seals the content key for every other
 client. The coordinator relays (:mod:`tacit.protections.keys.key_relay`); it keeps only what is public. A
 client that comes later gets the content key from any client that has it, so nobody is needed for ever. A new
-key carries the ones before it in its bundle: totals that were formed under them can still be opened, by those
-who may open the new ones.
+key carries the ones before it in its bundle, so that earlier totals can still be opened.
 
-Exchange keys are otherwise made anew for each run and shown at enrolment, so that a key can be sealed for the
-others only in the wave after. A *preshared* exchange key, pinned as the identity is, lets the first client
-make and seal the federation's key with its introduction: one wave less. Its price: whoever later steals a
-site's secret can open the keys of recorded runs that were sealed under it.
+A *preshared* exchange key, pinned as the identity is, lets the first client make and seal the federation's
+key with its introduction: one wave less, for a price that SECURITY.md names.
 """
 
 import hashlib

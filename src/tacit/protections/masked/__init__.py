@@ -2,16 +2,11 @@
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (2017), on the sparse
 graph of Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (2020).
-:mod:`tacit.crypto.masking` has what a client u uploads: its vector x_u under a mask of its own, of seed b_u,
-and masks of pairs, of seeds s_uv.
 
-Two waves (``offer``, ``deal``) prepare any number of sums: every client shows a public key for each of them
-and deals Shamir shares of the private keys and of the seeds b to its neighbours, sealed against the
-coordinator with keys into which both clients' pinned identities and all that each showed have gone. After
-the uploads one wave (``unmask``) collects shares of b_u for those that arrived and of the private key for
-those that vanished: never both, or x_u lies open. What a client gives can be read only together with the
-answers of t holders that were told of the same survivors (``rules`` has the proof). Keys serve one sum, and
-seeds s_uv are bound to the digest of what was asked (:mod:`tacit.crypto.masking`).
+Two waves (``offer``, ``deal``) prepare any number of sums. After the uploads (:mod:`tacit.crypto.masking` has
+their equation, and what each key serves) one wave, ``unmask``, collects shares of the own mask of each client
+that arrived, and of the key of each that vanished: never both, or its vector lies open. docs/protections.md
+tells the protocol, ``rules`` has the proof.
 """
 
 from collections.abc import Collection, Mapping

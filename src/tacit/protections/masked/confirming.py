@@ -7,7 +7,6 @@ into Shamir's shares, one for each holder. Those of the first t holders are what
 which these would confirm (and so is the key); those of the others travel, each padded with what follows from
 the value by which its holder would confirm.
 So the coordinator reads the shares if, and only if, t holders have confirmed, the client itself among them.
-This is the consistency round of Bonawitz et al. without signatures, and without a wave of its own.
 """
 
 from collections.abc import Mapping, Sequence, Set

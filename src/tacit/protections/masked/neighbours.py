@@ -8,9 +8,7 @@ places follow from a root by many hashes: the 2^40 tries that the sizing allows 
 
 A client sees its neighbours' numbers, each with a proof of O(log n) hashes that it was committed to, and
 checks that the arcs to its furthest neighbours are no longer, each and both together, than chance and the
-agreed share of dropouts explain: a coordinator that shows only its friends has to reach far. What remains: it
-chooses who is asked at all (no fewer than min_clients), and may let chosen clients vanish once it knows the
-graph.
+agreed share of dropouts explain: a coordinator that shows only its friends has to reach far.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Masked totals that only clients open: they carry pads from a key that all clients share.
 
-The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`). It is
-one total of a sum that it can have where all mask with all, and at most ``Rules.most_totals`` on a sparse
-graph; with one client on its side it has the key, and reads what it would read if totals opened there. A tag
-proves the total to the clients; it travels under masks from the same seeds, as one element of its own field
-(docs/protections.md says what it would tell else).
+The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`), on a
+sparse graph at most ``Rules.most_totals`` of a sum. A tag proves the total to the clients; it travels under
+masks from the same seeds, as one element of its own field (docs/protections.md says why).
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ Every client clips its vector and rounds it to a grid; the noise is a discrete G
 (:mod:`tacit.protections.noised.grid` says how much). Either the coordinator draws it once it has opened the
 total, or every client adds a part (Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism
 for Federated Learning", 2021), and only totals with noise exist. Opened totals are rounded to the grid,
-which takes away what error the inner protection made: what is accounted is what is released.
-
-A client sizes its part by what the manifest pins, not by what a coordinator says. It also counts its sums,
-and refuses more than were announced at first.
+which takes away what error the inner protection made: what is accounted is what is released. A client sizes
+its part by what the manifest pins, and counts its sums.
 """
 
 from collections.abc import Mapping
@@ -48,12 +46,7 @@ class Noised(NoiseSettings):
 
     @property
     def promises(self) -> Promises:
-        """Those of the inner protection, and what noise adds to them and takes from them.
-
-        ``precision`` is no largest error here: it is about the noise's standard deviation in each value, as
-        a share of ``clip``, or of what a row brings, if the run has one sum; it grows with the square root of
-        their number.
-        """
+        """Those of the inner protection, and what noise adds to them; ``precision`` is its deviation."""
         inner, central = self.inner_protection.promises, not self.distributed
         trusted = ("coordinator", *self.services) if central else ()
         sees = {

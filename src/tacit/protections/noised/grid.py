@@ -9,9 +9,6 @@ Where the noise hides single rows (``unit = "row"``), C is the longest norm of w
 method bounds (``row_norm`` of a layout). A client's sum has no bound then and is not clipped. With and
 without a row it is rounded once each, and floating point adds less than that again: Δ = C/u + 2√d.
 
-A sum that takes k parts of the budget has noise of z/√k, which costs as much as k sums with z, because Rényi
-divergences of Gaussians add.
-
 Where every client adds a part of the noise, the parts of the fewest clients over which a total opens, less
 those that ``colluding`` of them know (who sees the total knows its own), have the whole variance; more
 survivors, more noise. A part is cut where the tails of so many parts, in the whole run, cost a thousandth of

@@ -1,10 +1,8 @@
 """Paillier sums: the coordinator adds what it cannot open; clients encrypt; who has the key opens.
 
-That is a key server, a party without rows that opens totals for the coordinator; the clients; or a leader,
-one client that is drawn as a committee of one is (:mod:`tacit.protections.secret_sharing.election`), by
-numbers to which all committed before any was shown, and every client finds out by itself who was drawn. A key
-server or leader makes a key pair and signs its public half; the others encrypt for it. A leader applies
-totals by itself, and tells what a method lets others know of the result (``release``).
+That is a key server, a party without rows; the clients; or a leader, one client that is drawn as a committee
+of one is (:mod:`tacit.protections.secret_sharing.election`). A key server or leader signs its public key. A
+leader applies totals by itself, and tells what a method lets others know of the result (``release``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Two-Phase MPC: clients share their vectors with a small committee only.
 
 Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning" (CCGRID
-2020), as the survey's section 4.5 describes it: phase 1 elects a committee of K clients by random votes;
-in phase 2 each client cuts its vector into K shares, one for every member, and the committee adds them. Two
-things differ here: it is drawn by commit and reveal, which colluders cannot steer as they can votes
-(:mod:`tacit.protections.secret_sharing.election`), and any ``threshold`` members open a total (Shamir),
-unless scheme is "additive".
+2020), as the survey's section 4.5 describes it. Two things differ here, for which docs/protections.md has the
+reasons: the committee of K is drawn by commit and reveal (:mod:`tacit.protections.secret_sharing.election`),
+and any ``threshold`` members open a total (Shamir), unless scheme is "additive".
 
     survey:    2 n (n - 1) messages once, and n K + K (K - 1) + n a round, some of them to oneself
     published: 2 n (n - 1) once, and (K + 1) (n - 1) + K (K - 1) a round

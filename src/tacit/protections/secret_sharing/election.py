@@ -11,9 +11,7 @@ counts the draws and refuses more than were agreed. Withholding thus buys one fu
 friend fewer, and ``draws`` bounds how often that, or a coordinator that cuts off honest clients, can void a
 draw: the chance of any committee is at most ``draws`` times the fair one among those that are left.
 
-**Who votes.** A coordinator that chose the voters would choose the committee: of a victim and two friends,
-all three are elected. So a client reveals nothing for a ballot, and takes no part in a committee, of fewer
-voters than the quorum asks for of its roster, and never of fewer than ``min_clients``.
+**Who votes.** Whoever chose the voters would choose the committee: docs/protections.md has the rule.
 
 **Limits.** Every client gets the full list of commitments and numbers, about 150 bytes a client. With more
 than 1,000 clients those 1,000 vote and stand for election whose names hash lowest with the run's digest.

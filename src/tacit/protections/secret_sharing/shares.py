@@ -2,14 +2,12 @@
 
 The protocol is the one that the survey's section 4.5 describes before Two-Phase MPC (Kanagavelu et al.,
 "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning", CCGRID 2020; Shamir, "How
-to Share a Secret", 1979): each of n clients cuts its vector into n shares, one for every client; each client
-adds the shares it received and tells all others its partial sum; the partial sums give the total.
+to Share a Secret", 1979); docs/protections.md tells it.
 
     survey: 2 n (n - 1) messages a round          ours: the same (and n - 1 once, for the clients' key)
 
 Published over real numbers, it is done here in fixed point, modulo 2^64 (additive) or in the field of
-2^61 - 1 elements (Shamir): shares hide, and sums are exact. If totals open at the coordinator, the
-n partial sums go there instead: n (n - 1) messages between clients a round.
+2^61 - 1 elements (Shamir): shares hide, and sums are exact.
 """
 
 from __future__ import annotations
@@ -101,8 +99,7 @@ class SharesCoordinator(ShareRelay):
             pending.restart()
             threshold = settings.min_holders(len(left))
             share_round = ShareRound(settings.scheme, pending.number, lap, tuple(left), threshold)
-            formed = self.form(pending, share_round, gone)
-            if formed is None:
+            if (formed := self.form(pending, share_round, gone)) is None:
                 continue
             if len(formed.by_holder) < threshold:
                 silent = ", ".join([name for name in left if name not in formed.by_holder][:3])

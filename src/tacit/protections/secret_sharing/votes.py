@@ -1,9 +1,8 @@
 """Electing a committee by votes, as Two-Phase MPC was published.
 
 Each client gives every other a random number as its vote. The votes are a vector, cut into additive shares
-among all voters; each adds up the shares that it holds and tells the sum, and whoever has the most votes is
-elected: 2 n (n - 1) messages. That hides who voted how, and nothing keeps a client from choosing its numbers.
-It is here to be compared; nobody can steer :mod:`tacit.protections.secret_sharing.election`.
+among all voters. It is here to be compared, since colluders can choose their numbers (docs/protections.md);
+nobody can steer :mod:`tacit.protections.secret_sharing.election`.
 """
 
 import os
