@@ -1,8 +1,7 @@
 """Scikit-learn estimators: ``fit(X, y, groups=...)``, where a row's group is the party that owns it.
 
-They let a federated method stand wherever scikit-learn takes an estimator: in pipelines, in grid
-searches, in cross-validation. Rows come in one array, so this is for experiments; the training inside
-is the real one, with every message encoded and every sum protected as asked.
+Rows come in one array, so this is for experiments; the training inside is the real one, with every message
+encoded and every sum protected as asked.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """Arrow tables: made of DataFrames, converted as users say, sorted into a :class:`~tacit.data.table.Table`.
 
 pandas, Polars, DuckDB and Arrow itself hand over their columns by the Arrow PyCapsule interface: none has to
-be installed, and none is imported here. Text, truth values and dictionaries become categories, numbers stay
-numbers in their own type, and nothing is dropped in silence: a column that cannot be used is refused by name.
-Arrow takes a while to load, so that this file is imported where rows are read.
+be installed, and none is imported here. A column that cannot be used is refused by name. Arrow takes a while
+to load, so that this file is imported where rows are read.
 """
 
 import re

@@ -2,9 +2,8 @@
 
 The facts live in ``catalog.toml``. ``sha256`` is that of the parquet file as distributed among developers. A
 parquet that Tacit writes itself from a download holds the same rows but other bytes, and is recognised by
-``content``, the digest of the parsed table (:func:`content_digest`). Sets that were never at hand (MiniBooNE,
-SUSY, HEPMASS, HIGGS and the published HAR) have neither: ``reproductions/_originals.py`` says how those are
-checked.
+``content``, the digest of the parsed table (:func:`content_digest`). Sets that were never at hand have
+neither: ``reproductions/_originals.py`` says how those are checked.
 """
 
 import hashlib

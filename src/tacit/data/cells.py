@@ -5,8 +5,7 @@ why, and what becomes of small ones. A client contributes min(count, min_count):
 count exactly if the count of all rows does.
 
 Of a column of numbers, every value has a few public yes-or-no marks: whether it is 0, and the bits of a code.
-The column is kept if for one of its marks both answers have enough rows. If it is constant, or constant but
-for few rows, there is none: then it is left out.
+The column is kept if for one of its marks both answers have enough rows.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,7 @@
 """Loading data by name or path, listing what is there, and looking a data set over.
 
-A name is looked for, in order, among the built-in sets of scikit-learn, the synthetic sets, and the
-parquet files in ``$TACIT_DATA``, in ``./data`` and in the user's cache, where ``tacit data fetch`` puts
-what it downloads. In these files the features come first; ``split`` and ``subject`` are groups, by which
-rows may be divided, and never features; ``target`` is predicted.
+docs/data.md says where a name is looked for. In parquet files under a name the features come first; ``split``
+and ``subject`` are groups, by which rows may be divided, and never features; ``target`` is predicted.
 """
 
 import os

@@ -1,12 +1,8 @@
 """Mean and spread of every column from two sums that bear noise, so that no other statistic opens.
 
-What one row brings must be bounded before noise can hide it, and columns come in any unit. So a first sum
-counts how many values of each column lie in each of some public intervals: powers of four and their
-negatives. Those with more than noise in them are the column's bounds; values beyond are cut there. The second
-sum has n, Σu and Σu² of the values u between the bounds, from -1 to 1. A row brings one count for each column
-to the first sum, and at most (½, 1, 1) to the second; both are divided for a norm of at most 1.
-
-What becomes of columns in which little but noise is seen is in docs/preparation.md.
+docs/preparation.md has both, and what becomes of columns in which little but noise is seen. A row brings one
+count for each column to the first sum, and at most (½, 1, 1) to the second; both are divided for a norm of at
+most 1.
 """
 
 from typing import Any, Literal

@@ -1,15 +1,8 @@
 """Federated preparation: scaling and imputation from sums, never from pooled data.
 
-*Standardising* needs n, Σx and Σx² of every feature: one protected sum. *Min-max scaling* needs the
-extremes, which are found digit by digit on the order-preserving integer image of float32, each probe a
-protected sum of "do I hold a value at least this large?". They can identify a person: prefer standardising.
-
-A missing category is all zeros, and so is a feature that is constant or that nobody has a value for;
-infinite values are refused. With ``scale="standard"`` a feature counts as constant when its standard
-deviation is below a millionth of its root mean square, the limit of what Σx² can tell; with ``"minmax"`` when
-its extremes are the same or neighbours in float32.
-
-Where noise is added to sums, both are replaced by sums that bear it (:mod:`tacit.data.noisy_scale`).
+docs/preparation.md says which sums a scale needs, and what becomes of missing and constant features. With
+``scale="minmax"`` a feature counts as constant when its extremes are the same or neighbours in float32. Where
+noise is added to sums, others that bear it take their place (:mod:`tacit.data.noisy_scale`).
 """
 
 from collections.abc import Mapping, Sequence

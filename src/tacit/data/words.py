@@ -1,13 +1,8 @@
 """How clients agree on labels and categories without telling who holds which.
 
-In a run of its own, under masked sums, each client counts its rows of every word (of a column, or a label) in
-the bucket that the word's hash names. Words of buckets with fewer rows than ``min_count`` are told to nobody:
-they become "other". Of the others each client adds the letters, as numbers, in their bucket's place; the
-total over so many holders, divided by their number, spells the word. Two words in one bucket fail its
-checksum, and are counted and spelt again under another hash.
-
-What this shows to whom, and what a party can do that lies, is in docs/preparation.md. A client that lies has
-to guess in which buckets others have rare words: the run ends at the first that nobody spells.
+By sums in a run of its own: docs/preparation.md says how, what this shows to whom, and what a party can do
+that lies. A client that lies has to guess in which buckets others have rare words: the run ends at the first
+that nobody spells.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """The cost ledger: messages, bytes, CPU seconds and energy of a run, read from its events alone.
 
 Training time is that of Fontenla-Romero, Guijarro-Berdiñas, Hernández-Pereira and Pérez-Sánchez, "FedHEONN:
-Federated and homomorphically encrypted learning method for one-layer neural networks": clients work side by
-side, so the federation waits for its slowest client, and then for the coordinator. docs/ledger.md has the
+Federated and homomorphically encrypted learning method for one-layer neural networks": docs/ledger.md has the
 formulas.
 """
 

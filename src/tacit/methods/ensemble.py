@@ -148,8 +148,6 @@ class FedHEONNEnsemble(Method):
             for remark in self._describe_empty(known["empty"]):
                 coordinator.events.emit(Noted(self.name, remark, "warning"))
 
-    # -- client ------------------------------------------------------------------------------------
-
     def _patch_layout(self, schema: Schema) -> Layout:
         network = self.network
         return network.exchange.layout(schema, self._size(schema), network.count_grams(schema))
@@ -196,8 +194,6 @@ class FedHEONNEnsemble(Method):
         norms, (columns, factors) = shared["norms"], self._drawn(shared, estimator)
         squares = np.append(norms[0], norms[1:][columns] * factors**2)
         return Units.of(self.network.function(shared.schema), shared, squares)
-
-    # -- whoever opens the total -------------------------------------------------------------------
 
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         if piece.shape[:1] != (self.estimators,):

@@ -117,8 +117,6 @@ class FedAvg(Method):
         """Return what one row may cost, and the noise of what a client releases of it."""
         return self.privacy
 
-    # -- the coordinator ---------------------------------------------------------------------------
-
     def train(self, coordinator: Coordinator) -> None:
         rounds.give_back(coordinator, self.swap_kept, self.kept)
         remaining = rounds.find_remaining(coordinator, self.rounds)
@@ -161,8 +159,6 @@ class FedAvg(Method):
         rows = budget.compute_epsilon(computed, self.local.epochs) if budget.noise else 0.0
         return {"epsilon": coordinator.protection.spent(), "epsilon_rows": rows}
 
-    # -- a client ----------------------------------------------------------------------------------
-
     @contribution(lambda method, schema: Layout(Field("square", ())), family=None)
     def squares(self, party: Party, shared: Shared) -> dict[str, Any]:
         """Return the square of this client's weight."""
@@ -197,8 +193,6 @@ class FedAvg(Method):
             raise ConfigError(f"{party.id} keeps {kept} at its site: only experiments show or set it")
         party.state.update({name: message[name] for name in self.kept if name in message})
         return Message({name: party.state[name] for name in self.kept if name in party.state})
-
-    # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def norm(self, total: Total, shared: Shared) -> Shared:

@@ -120,8 +120,6 @@ class Flop(FedAvg):
             return {**known, **self.parts(shared.schema)[1].named(own)}
         return {**network.named(network.initial(np.random.default_rng(shared[SEED]))), **known}
 
-    # -- the coordinator ---------------------------------------------------------------------------
-
     def train(self, coordinator: Coordinator) -> None:
         super().train(coordinator)
         if not self.fit_heads:
@@ -132,8 +130,6 @@ class Flop(FedAvg):
             text = f"there is no last layer for all, only clients' own heads are trained: {error}"
             coordinator.events.emit(Noted("head", text, "warning"))
         list(coordinator.ask(self.fit_own, failures={}))
-
-    # -- a client ----------------------------------------------------------------------------------
 
     @contribution(FedAvg.update_layout, family=None)
     def update(self, party: Party, shared: Shared) -> dict[str, Any]:
@@ -186,8 +182,6 @@ class Flop(FedAvg):
             arrays = self.join(shared, own) | network.last_layer(found)
             party.state[OWN] = self.parts(shared.schema)[1].flat(arrays)
         return Message()
-
-    # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def solve_head(self, total: Total, shared: Shared) -> Shared:

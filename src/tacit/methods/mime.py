@@ -89,8 +89,6 @@ class Mime(FedAvg):
             monitor.coordinator.round(self.gradient, self.centre, cohort, monitor.state)
         return cohort
 
-    # -- a client ----------------------------------------------------------------------------------
-
     def _gradient_layout(self, schema: Schema) -> Layout:
         return Layout(gradient_field(self.architecture.build(schema)), *self.weighting.fields())
 
@@ -113,8 +111,6 @@ class Mime(FedAvg):
         follow = self.server.follow
         change = train_client(self, party, shared, lambda g, w: follow(g + centre, shared), not self.lite)
         return {**change, **self.gradient(party, shared)} if self.lite else change
-
-    # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def centre(self, total: Total, shared: Shared) -> Shared:

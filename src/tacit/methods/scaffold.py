@@ -53,8 +53,6 @@ class Scaffold(FedAvg):
         kept = "clients do not take back their control variates: give 0"
         check_rules(self.stopping, [("collapse", not self.stopping.collapse, kept)])
 
-    # -- the coordinator ---------------------------------------------------------------------------
-
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         """Have clients take back what no total holds, leave out who cannot, and count all of them."""
         coordinator = monitor.coordinator
@@ -73,8 +71,6 @@ class Scaffold(FedAvg):
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
         """Return also who missed rounds."""
         return {**super().summarise(monitor), "missed": tuple(monitor.missed.items())}
-
-    # -- a client ----------------------------------------------------------------------------------
 
     def _layout(self, schema: Schema) -> Layout:
         network = self.architecture.build(schema)
@@ -106,8 +102,6 @@ class Scaffold(FedAvg):
         if party.state.get(ROUND, -1) >= (number := read_integer(message, "round")):
             party.state.update({OWN: party.state[BEFORE], ROUND: number - 1})
         return Message()
-
-    # -- whoever opens the total -------------------------------------------------------------------
 
     @apply
     def count(self, total: Total, shared: Shared) -> Shared:

@@ -102,8 +102,6 @@ class SplitFed(FedAvg):
         parts = cut_network(self.architecture.build(schema), self.cut, self.tail)
         return {name: part for name, part in zip(PARTS, parts, strict=True) if part is not None}
 
-    # -- the coordinator ---------------------------------------------------------------------------
-
     def prepare_round(self, monitor: HoldOutMonitor, cohort: Cohort, number: int) -> Cohort:
         coordinator, schema = monitor.coordinator, monitor.coordinator.schema
         asked, transport = coordinator.parties if cohort is None else cohort, coordinator.link.transport
@@ -146,8 +144,6 @@ class SplitFed(FedAvg):
             waiting |= {name: {"letter": letter, "back": batch} for name, letter in found.items()}
             call["batch"] = batch + 1
         return cohort
-
-    # -- a client ----------------------------------------------------------------------------------
 
     def _begin(self, party: Party, message: Message, shared: Shared) -> tuple[Any, ...]:
         number, state = read_integer(message, "round"), party.state
@@ -219,8 +215,6 @@ class SplitFed(FedAvg):
         delta = network.flat(ChainMap(*named)) - self.architecture.flatten_weights(party, shared)
         share, weight = self.weighting.contribute(read_targets(party.data, shared), shared)
         return {**self.change.pack(delta, share, network, party), **weight}
-
-    # -- the main server ---------------------------------------------------------------------------
 
     @step
     def show_key(self, party: Party, message: Message, shared: Shared | None) -> Message:

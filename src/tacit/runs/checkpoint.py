@@ -3,10 +3,7 @@
 ``checkpoint.bin`` is one message in Tacit's own encoding, after its digest: settings, agreed schema, how far
 the run was, the shared values where they may be seen, and the scores of the rounds so far. ``opened.bin``
 beside it names the clients in each total, and is written before one opens: a round that was stopped opens
-again only over the same clients, or over enough others.
-
-A run that goes on ends with the same model as one that was never stopped, bit for bit where sums are plain or
-in fixed point. Nothing secret is in either file: keys are agreed anew.
+again only over the same clients, or over enough others. Nothing secret is in either file.
 """
 
 import hashlib

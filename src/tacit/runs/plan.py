@@ -6,10 +6,8 @@ round and for two; what follows is linear in both::
 
     cost(rows, rounds) = a + b rows + (rounds - 1) (c + d rows)
 
-Boosted trees are rehearsed on all rows: which buckets hold rows says how much is sent.
-
 The rows of a rehearsal hold every class and category that its client has, so that what is told of them is as
-long. With more than ``MOST`` clients so many rehearse.
+long; for boosted trees they are all rows, since which buckets hold rows says how much is sent.
 """
 
 from collections.abc import Mapping

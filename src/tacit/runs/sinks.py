@@ -1,8 +1,6 @@
 """Sinks: scores and costs of a run, as its events tell them, for MLflow, TensorBoard and Weights & Biases.
 
-Each is an extra, and writes beside the run unless its own environment variables say otherwise: MLflow into
-``mlflow.db`` in the folder of run folders (``MLFLOW_TRACKING_URI``), TensorBoard into ``tensorboard/`` and
-Weights & Biases, offline, into ``wandb/`` in the run folder (``WANDB_MODE``).
+Each is an extra, and writes beside the run unless its own environment variables say otherwise (docs/cli.md).
 """
 
 import logging

@@ -1,7 +1,6 @@
 """A survey: every chosen method under every chosen protection, on the same rows, measured side by side.
 
 A cell is one training, in a process of its own, so that its CPU time and memory are its own.
-What it gave is kept under the digest of its settings: a survey that was stopped goes on where it was.
 """
 
 import hashlib

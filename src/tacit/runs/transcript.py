@@ -2,7 +2,7 @@
 
 A file is the line ``tacit transcript 1`` and then frames: the lengths of sender's name, step's name and
 what was received, then these three. An ask is two messages: what all were asked, and what only this party was
-told. A transcript holds whatever the protection let through: under ``plain``, the clients' contributions.
+told.
 """
 
 import os

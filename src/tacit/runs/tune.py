@@ -1,8 +1,4 @@
-"""Tuning: the settings of a method by which a federation does best on rows that its clients keep aside.
-
-The objective is a federated evaluation: every client counts how often a trial's model is right on its own
-held-out rows, and only the protected sum of the counts is opened. The central test set is not looked at.
-"""
+"""Tuning: the settings of a method by which a federation does best on rows that its clients keep aside."""
 
 import dataclasses
 import json
