@@ -111,8 +111,7 @@ class Coordinator:
         part = getattr(self.components, self.link.kind_of(contribution))
         if not find_marked(part, name, "contribution")[1].revealed:
             raise TypeError(f"{name} is not marked revealed=True: clients do not hand over its totals")
-        layout = layout_of(part, name, self.schema)
-        if any(field.columns for field in layout.fields):
+        if any(field.columns for field in layout_of(part, name, self.schema).fields):
             raise TypeError(f"{name} may be multiplied unopened: no proof covers its total")
         pending, entry = self._form_total(contribution, parties)
         leader = self.protection.leader

@@ -112,8 +112,7 @@ class Exposure:
     def tell(self, events: Events, contributors: int) -> None:
         """Emit what was counted."""
         for (receiver, about, kind, what, form), (times, size) in self._seen.items():
-            over = contributors if kind == "aggregate" else 1
-            seen = (receiver, about, kind, what, over, times, size)
+            seen = (receiver, about, kind, what, contributors if kind == "aggregate" else 1, times, size)
             events.emit(Received(self._wave, self._step, *seen, self._contribution, form))
 
 

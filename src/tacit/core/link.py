@@ -42,8 +42,7 @@ class Link:
     parties: tuple[str, ...] = ()  # clients that take part, in party order
 
     def __post_init__(self, engine: Engine, transcript: Transcript | None) -> None:
-        protection = self.components.protection
-        self.transport = Transport(engine, self.manifest, protection, self.events, transcript)
+        self.transport = Transport(engine, self.manifest, self.components.protection, self.events, transcript)
         self.briefing = Briefing(partial(view_of, self.components))
         # Asks enrolled parties for a step, after telling each what it does not know yet.
         self.wave = partial(self.transport.wave, briefing=self.briefing)

@@ -130,8 +130,7 @@ class PendingSum:
             self.link.events.emit(Noted(self.contribution, remark, "warning"))
         product = None
         if any(field.columns for field in self.layout.fields):
-            operator = partial(method.operator, folded)
-            product = protection.multiply(self, protected, operator)
+            product = protection.multiply(self, protected, partial(method.operator, folded))
         return {
             "component": self.component,
             "contribution": self.contribution,

@@ -136,8 +136,7 @@ class Protection(Component):
         """
         rounding = sqrt(contributions / 12) * max(self.promises.precision, np.finfo(np.float64).eps)
         # Values without a bound have digits of their own, finer than any share of a bound.
-        bounded = np.isfinite(layout.bounds)
-        return min(rounding, FINE) if layout.fine[bounded].all() else rounding
+        return min(rounding, FINE) if layout.fine[np.isfinite(layout.bounds)].all() else rounding
 
     def incompatibility(self, method: Component) -> str | None:
         """Return why this protection cannot serve a method, if so; asked before anything is sent."""

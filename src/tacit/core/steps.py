@@ -89,8 +89,7 @@ def perform(
         text = _public_text(error, party)
         if caught is not None:
             caught(error)
-    failure = Message({"$failure": text, "$cpu": cpu_seconds() - started})
-    return _sent(party, call.get("$serial"), failure)
+    return _sent(party, call.get("$serial"), Message({"$failure": text, "$cpu": cpu_seconds() - started}))
 
 
 @contextmanager

@@ -114,8 +114,7 @@ def freeze_plain(value: Any, name: str, depth: int = 0) -> Plain:
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise MessageError(f"field '{name}': keys of a mapping must be text")
-        items = {key: freeze_plain(item, name, depth + 1) for key, item in value.items()}
-        return MappingProxyType(items)
+        return MappingProxyType({key: freeze_plain(item, name, depth + 1) for key, item in value.items()})
     raise MessageError(
         f"field '{name}' holds a {type(value).__name__}: a message carries arrays, bytes, blobs, "
         "None, bool, int, float, str, and lists or mappings of those"

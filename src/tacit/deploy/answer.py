@@ -219,8 +219,7 @@ def _read_settings(folder: SiteFolder, told: str) -> Settings:
         return Settings(from_plain(DataSettings, data, "[data]"))
     if not folder.settings.experiment:
         raise ConfigError(f"{folder.name} takes part in no experiments: run it with data = '{OWN_ROWS}'")
-    used = ("data", "partition", "prepare")
-    rows = {name: table for name, table in tables.items() if name in used}
+    rows = {name: table for name, table in tables.items() if name in ("data", "partition", "prepare")}
     seed = {name: value for name, value in table_of(tables, "run").items() if name == "seed"}
     return Settings.from_tables({**rows, "run": seed, "protect": {"name": "plain"}})
 

@@ -101,8 +101,7 @@ class Grid(HttpGrid):
         client = self._runtime_client
         with explained(self._addr):
             found = client.PullMessages(runtime_pb2.PullAppMessagesRequest(message_ids=message_ids))
-            run = self.run.run_id
-            return [take(client, tree, self.node, run) for tree in found.message_object_trees]
+            return [take(client, tree, self.node, self.run.run_id) for tree in found.message_object_trees]
 
 
 @contextmanager

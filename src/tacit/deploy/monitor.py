@@ -130,8 +130,7 @@ def serve_metrics(folder: Path, address: str) -> Iterator[int]:
         server = make_server(host.strip("[]") or HOST, int(port), answer, _Server, quiet)
     except OSError as error:
         raise UnavailableError(f"metrics cannot be served at {address}: {error.strerror}") from None
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_port
     finally:

@@ -73,8 +73,7 @@ class Roster:
 
     def pinned(self, name: str) -> bytes:
         """Return the identity key that is pinned for a party."""
-        known = {COORDINATOR: self.coordinator, **self.clients, **self.services}
-        return _key_of(name, known, "identity")
+        return _key_of(name, {COORDINATOR: self.coordinator, **self.clients, **self.services}, "identity")
 
     def exchange(self, name: str) -> bytes:
         """Return the standing exchange key pinned for a client; with all of them a run takes a wave less."""

@@ -136,8 +136,7 @@ class DurableSites(Sites):
             with self._store.step(self._run, Party(name, dict, party.identity)) as kept:
                 party.state.update(kept.state)
                 raw = super().perform(name, call, job)
-                lasting = {key: value for key, value in party.state.items() if key.startswith(KEPT)}
-                kept.state.update(lasting)
+                kept.state.update({key: value for key, value in party.state.items() if key.startswith(KEPT)})
             return raw
         with self._store.step(self._run, party):
             # Who enrolled, but never contributed because a process ended, has nothing to lose.

@@ -121,8 +121,7 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
     count = one.pop("$count", 0) + two.pop("$count", 0)
     if not one or not two:
         return {**(one or two), "$count": count}
-    protection = standing.components.protection
-    if not protection.incremental:
+    if not standing.components.protection.incremental:
         return {"vector": one["vector"] + two["vector"], "$count": count}
     capacity = standing.folder.book.fact("federation")["capacity"]
     if count > capacity:

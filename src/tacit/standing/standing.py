@@ -213,8 +213,7 @@ class Standing:
     def _opened(self) -> Any:
         book = self.folder.book
         book.count_announced()
-        least = self.components.protection.min_contributions(self.manifest.min_clients)
-        changed = check_opening(book, least)
+        changed = check_opening(book, self.components.protection.min_contributions(self.manifest.min_clients))
         with book.writing():  # before anything is seen: what may have been seen counts
             book.mark_opening()
         with one_thread():
