@@ -75,13 +75,22 @@ def test_what_is_clear_depends_on_the_rows():
     failed = auto.Trial({"name": "other"}, None, 0.0, "does not fit")
     assert auto.drop_behind([failed], 10, "behind") == [failed]
     with pytest.raises(ConfigError, match="the first says: does not fit"):
-        auto.best_of([failed])
+        auto.best_of([failed], 10)
 
 
 def test_a_candidate_that_was_given_up_is_not_chosen():
     """Not even if the hold-outs after it were harder, and the best one ended below it."""
     trials = [auto.Trial({"name": "ahead"}, 0.6, 0.0), auto.Trial({"name": "behind"}, 0.7, 0.0, "behind")]
-    assert auto.best_of(trials) == {"name": "ahead"}
+    assert auto.best_of(trials, 10_000) == {"name": "ahead"}
+
+
+def test_a_single_row_does_not_decide():
+    trials = [auto.Trial({"name": str(right)}, right / 390, 0.0) for right in (381, 382, 383)]
+    assert auto.best_of(trials, 390) == {"name": "382"}
+    assert auto.best_of(trials[:1] + trials[2:], 390) == {"name": "383"}
+    assert auto.best_of([*trials[:1], auto.Trial({"name": "other"}, 381 / 390 + 1e-15, 0.0)], 390) == {
+        "name": "381"
+    }
 
 
 def test_a_random_layer_is_narrower_where_rows_are_few():

@@ -51,8 +51,10 @@ def choose(tables: Mapping[str, Any], progress: Progress | None = None) -> tuple
     given = merged(tables, usual)
     first = Settings.from_tables(merged(given, {"method": CANDIDATES[0]}))
     refuse_noise(first.build_protection(), [])
-    trials = try_candidates(given, rotate(divide(first)), progress)
-    return Settings.from_tables(merged(given, {"method": best_of(trials)})), trials
+    federations = rotate(divide(first))
+    trials = try_candidates(given, federations, progress)
+    rows = sum(int(each.holdings.holdout_sizes.sum()) for each in federations)
+    return Settings.from_tables(merged(given, {"method": best_of(trials, rows)})), trials
 
 
 def rotate(federation: Federation) -> list[Federation]:
@@ -129,12 +131,13 @@ def drop_behind(trials: Sequence[Trial], rows: int, reason: str) -> list[Trial]:
     return [replace(trial, error=reason) if far else trial for trial, far in zip(trials, behind, strict=True)]
 
 
-def best_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
-    """Return the candidate that did best; of equals the first, which is the simplest."""
-    scored = [trial for trial in trials if trial.error is None]
+def best_of(trials: Sequence[Trial], rows: int) -> Mapping[str, Any]:
+    """Return the first candidate of those that are at most one of so many rows behind the best one."""
+    scored = [(trial.score or 0.0, trial.settings) for trial in trials if trial.error is None]
     if not scored:
         raise ConfigError(f"no method could be tried; the first says: {trials[0].error}")
-    return max(scored, key=lambda trial: trial.score or 0.0).settings
+    least = max(score for score, _ in scored) - 1.5 / rows
+    return next(settings for score, settings in scored if score > least)
 
 
 def describe(candidate: Mapping[str, Any]) -> str:
