@@ -124,6 +124,7 @@ class Tap:
         self.sort: Callable[[str, list[Reply]], Iterable[Reply]] | None = None
 
     persistent = False
+    workers_mb = 0.0
 
     def parties(self, role: str = "client") -> Any:
         return self.engine.parties(role)

@@ -258,6 +258,7 @@ def test_drawings_of_full_width_scroll_on_narrow_screens_and_not_in_print(full_p
     assert "<h2>How the data lie</h2><div><figure><svg" in full_page, "what these rules are for"
 
 
+@pytest.mark.draws
 def test_the_same_result_gives_the_same_bytes(full_page: str) -> None:
     assert render(result_of()) == full_page
 

@@ -25,6 +25,7 @@ KEYS = "the keys"
 RUN = "the run"
 STARTING = "starting values"
 NAMES = "names of the clients"
+CLEAR = "plain"  # of what is no cryptography
 INTRODUCTION = "introduction"
 VOCABULARY = f"{INTRODUCTION}: labels and categories"
 FIELDS = {  # of asks and replies that every protection has, in words
@@ -62,7 +63,7 @@ class Exposure:
             if name[0] == "$" or not size or name == "released":  # the names of shared values
                 continue
             field, form = name.removeprefix("protection/").removeprefix("shared/"), _form(name, kind)
-            hidden += size * (form != "plain")
+            hidden += size * (form != CLEAR)
             words = self._names.get(field, field)
             if self._aggregate or receiver == EXPERIMENTER:
                 self._add(receiver, ALL, "aggregate", words, form, size)
@@ -77,8 +78,7 @@ class Exposure:
 
     def asked(self, receiver: str, fields: Mapping[str, Any], parties: int = 1, party: str = "") -> None:
         """Count what all parties received in an ask, or one of them."""
-        hidden = 0
-        self._contribution = str(fields.get("contribution", self._contribution))
+        hidden, self._contribution = 0, str(fields.get("contribution", self._contribution))
         for name, value in fields.items():
             kind, size = classified(value)
             if not size or name[0] == "$":
@@ -98,7 +98,7 @@ class Exposure:
                 seen = ALL, "aggregate", "total"
             elif kind in ("sealed", "share", "masked"):
                 seen = KEYS if rest in self._keys else OTHER, kind, self._names.get(rest, rest)
-            hidden += size * (form != "plain")
+            hidden += size * (form != CLEAR)
             self._add(receiver, *seen, form, size, parties)
         self.hidden[party] = hidden
 
