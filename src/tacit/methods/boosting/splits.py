@@ -45,8 +45,8 @@ class Rules:
     def suffice(self, G: Matrix, H: Matrix) -> NDArray[np.bool_]:
         """Return where sums are surely those of enough rows.
 
-        A first derivative is at most 1, and where it is g the second one is 4 highest |g| (1 - |g|), or the
-        floor if that is more. This is concave: too few rows, whose |g| have at least this mean, have no more.
+        A first derivative has a size a of at most 1, and the second one is 4 highest a (1 - a), or the floor
+        if that is more. This is concave: too few rows, whose sizes have at least this mean, have no more.
         """
         mean = np.maximum(np.abs(G) / self.fewer, 0.5)
         most = self.fewer * (4 * self.highest * mean * (1 - mean) + FLOOR + ROUNDING)
