@@ -214,7 +214,8 @@ class FederBoost(Settings):
         first, second = first * weights, second * weights
         if noise:
             first, second = noisy.bound_rows(self.loss_of(shared), first, second)
-        rows.begin(number, losses.pack(first, second, noisy.UNITS if noise else shared["units"]))
+        packed = losses.pack(first, second, noisy.UNITS if noise else shared["units"])
+        rows.begin(number, packed, self.draw_columns(shared))
         return rows
 
     @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)

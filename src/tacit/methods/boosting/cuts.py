@@ -10,7 +10,7 @@ nobody's value, does as well.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,12 @@ class Buckets:
             start, end = self.offsets[column : column + 2]
             found[start + 1 : end] = np.append(cuts, LARGEST)[: end - start - 1]
         return found
+
+    def select(self, columns: NDArray[np.intp]) -> "Buckets":
+        """Return the buckets of these columns alone."""
+        schema = replace(self.schema, columns=tuple(self.schema.columns[each] for each in columns))
+        cuts = None if self.cuts is None else self.cuts[np.isin(self.numbers, columns)]
+        return Buckets(schema, self.most, cuts)
 
     def fill(self, X: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the bucket of each value."""

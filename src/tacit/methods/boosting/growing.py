@@ -26,9 +26,15 @@ LATER = ("waiting", "waiting_sums", "parent_sums", "slots")  # what complete tre
 
 @dataclass(frozen=True)
 class Grower:
-    """Grows the trees of one round by fixed rules; derivatives are counted in ``units`` of their output."""
+    """Grows the trees of one round by fixed rules; derivatives are counted in ``units`` of their output.
+
+    ``buckets`` are those of the ``columns`` that are drawn for the round; no column at all has more than
+    ``width``.
+    """
 
     buckets: Buckets
+    columns: NDArray[np.intp]
+    width: int
     rules: Rules
     units: Matrix
     rate: float
@@ -37,7 +43,7 @@ class Grower:
     def plant(self, sums: Matrix) -> Arrays:
         """Return roots, one for each output, split if that gains anything."""
         nodes: Arrays = {name: np.zeros(0, dtype=kind) for name, kind in NODES.items()}
-        nodes["right"] = np.zeros((0, int(self.buckets.widths.max())), dtype=np.uint8)
+        nodes["right"] = np.zeros((0, self.width), dtype=np.uint8)
         outputs, bounds = np.arange(len(sums)), np.tile([-np.inf, np.inf], (len(sums), 1))
         return self._split(self._append(nodes, outputs, 0, self._whole(sums, outputs), bounds), outputs, sums)
 
@@ -48,7 +54,7 @@ class Grower:
         known = np.concatenate([record["waiting"], slots, siblings])
         histograms = np.concatenate([record["waiting_sums"], own, record["parent_sums"] - own])
         nodes = {name: record[name].copy() for name in NODES}
-        nodes["right"] = np.unpackbits(record["goes"], axis=1)[:, : int(self.buckets.widths.max())]
+        nodes["right"] = np.unpackbits(record["goes"], axis=1)[:, : self.width]
         return self._split(nodes, known, histograms)
 
     def _whole(self, sums: Matrix, outputs: Any) -> Matrix:
@@ -97,8 +103,10 @@ class Grower:
         first = len(nodes["left"]) + 2 * np.arange(len(parents))
         twice = np.repeat(nodes["output"][parents], 2), np.repeat(nodes["depth"][parents] + 1, 2)
         nodes = self._append(nodes, *twice, pairs.reshape(-1, 2), bounds.reshape(-1, 2))
-        for name in ("feature", "threshold", "default_left", "gain", "right"):
+        for name in ("threshold", "default_left", "gain"):
             nodes[name][parents] = getattr(found, name)[chosen]
+        nodes["feature"][parents] = self.columns[found.feature[chosen]]
+        nodes["right"][parents, : found.right.shape[1]] = found.right[chosen]
         nodes["left"][parents] = first
         return nodes, first + (pairs[:, 0, 1] > pairs[:, 1, 1])
 

@@ -20,11 +20,14 @@ def choose_loop(values: int) -> Callable[..., None]:
     return _compile() if values >= WORTHWHILE and find_spec("numba") else add_rows
 
 
-def add_rows(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any) -> None:
+def add_rows(
+    bins: Any, drawn: Any, starts: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any
+) -> None:
     """Move rows one node down, where theirs has children, and add their numbers to histograms, in place.
 
-    ``at`` has the node of each row; ``nodes`` are their columns (-1: none), their left children, and whether
-    each bucket goes right; ``slots`` has the histogram of each node (-1: none).
+    ``drawn`` are those columns of ``bins`` that histograms have, from ``starts`` on; ``at`` has the node of
+    each row; ``nodes`` are their columns (-1: none), their left children, and whether each bucket goes right;
+    ``slots`` has the histogram of each node (-1: none).
     """
     feature, left, right = nodes
     rows = np.flatnonzero(feature[at] >= 0)
@@ -36,8 +39,8 @@ def add_rows(bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: A
     for start in range(0, len(chosen), ROWS):
         some, numbers = chosen[start : start + ROWS], own[start : start + ROWS]
         first = slot[some].astype(np.int64) * sums.shape[1]
-        places = (first[:, None] + offsets[:-1] + bins[some]).ravel()
-        parts = (np.repeat(part, bins.shape[1]) for part in (numbers >> 32, numbers & 0xFFFFFFFF))
+        places = (first[:, None] + starts + drawn[some]).ravel()
+        parts = (np.repeat(part, len(starts)) for part in (numbers >> 32, numbers & 0xFFFFFFFF))
         g, h = (np.bincount(places, part, sums.size).astype(np.int64) for part in parts)
         sums += ((g << 32) + h).reshape(sums.shape)
 
@@ -51,7 +54,7 @@ def _compile() -> Callable[..., Any]:
 
 
 def _loop(
-    bins: Any, offsets: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any
+    bins: Any, drawn: Any, starts: Any, at: Any, packed: Any, nodes: Any, slots: Any, sums: Any
 ) -> None:  # pragma: no cover
     feature, left, right = nodes
     for row in range(bins.shape[0]):
@@ -61,5 +64,5 @@ def _loop(
             at[row] = node
         slot = slots[node]
         if slot >= 0:
-            for column in range(bins.shape[1]):
-                sums[slot, offsets[column] + bins[row, column]] += packed[row]
+            for column in range(drawn.shape[1]):
+                sums[slot, starts[column] + drawn[row, column]] += packed[row]

@@ -4,7 +4,8 @@ A first sum counts how many values of each column of numbers lie in each of 4,09
 power of two, and how many rows each class has. Buckets begin where cells do; a cell in which nothing is seen
 but noise counts as empty. Each level of a tree is one more sum. What a row brings to it, to each column (g,
 2h) for every output, is shortened to ``LONGEST`` and rounded towards zero; divided by that and by the root of
-the number of columns it has a norm of at most 1. All sums take equal parts of the budget.
+the number of columns, those that are drawn for the round, it has a norm of at most 1. All sums take equal
+parts of the budget.
 
 Whoever opens a total knows that G and H of a node are the same in all columns: what differs is noise, and is
 taken off. Leaves have at least as much weight as noise could have, and λ is as large.
@@ -105,14 +106,15 @@ def bound_rows(loss: str, first: Any, second: Any) -> tuple[Any, Any]:
     return tuple(np.trunc(both * UNIT / [[[1.0]], [[SECOND]]]) / UNIT)
 
 
-def scale_sums(loss: str, schema: Schema) -> Any:
-    """Return by what G and H are multiplied, so that a row brings at most 1."""
-    return np.array([1.0, SECOND]) / (LONGEST[loss] * sqrt(len(schema.columns)))
+def scale_sums(loss: str, columns: int) -> Any:
+    """Return by what G and H are multiplied, so that a row brings at most 1 to so many columns."""
+    return np.array([1.0, SECOND]) / (LONGEST[loss] * sqrt(columns))
 
 
 def read_sums(sums: Any, loss: str, buckets: Buckets) -> Any:
     """Return histograms in which the buckets of every column add up to the same."""
-    sums, widths = sums / scale_sums(loss, buckets.schema), buckets.widths
+    widths = buckets.widths
+    sums = sums / scale_sums(loss, len(widths))
     wholes = np.add.reduceat(sums, buckets.offsets[:-1], axis=1)
     mean = np.average(wholes, axis=1, weights=1 / widths, keepdims=True)
     return sums + np.repeat((mean - wholes) / widths[:, None], widths, axis=1)
@@ -120,7 +122,7 @@ def read_sums(sums: Any, loss: str, buckets: Buckets) -> Any:
 
 def find_floors(noise: float, loss: str, buckets: Buckets) -> tuple[float, float]:
     """Return λ and the weight of a leaf that noise asks for."""
-    first, second = noise / scale_sums(loss, buckets.schema) * sqrt(buckets.widths.max())
+    first, second = noise / scale_sums(loss, len(buckets.widths)) * sqrt(buckets.widths.max())
     return RIDGE * first, WEIGHT * second
 
 

@@ -31,6 +31,8 @@ class PartyRows:
     trees: int = 1  # that will grow from them
     packed: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
+    drawn: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # of drawn columns
     round: int = -1  # for which derivatives are known
     step: int = 0  # waves of that round that rows have followed
 
@@ -39,9 +41,12 @@ class PartyRows:
             raise StepError("more buckets than were agreed: the cuts were not made by this protocol")
         self._add = histograms.choose_loop(self.bins.size * self.trees)
 
-    def begin(self, number: int, packed: NDArray[np.int64]) -> None:
-        """Put all rows into the roots of a round's trees."""
+    def begin(self, number: int, packed: NDArray[np.int64], columns: NDArray[np.intp] | None = None) -> None:
+        """Put all rows into the roots of a round's trees, made of these columns (None: all)."""
         self.packed, self.round, self.step = packed, number, 0
+        chosen = np.arange(self.bins.shape[1]) if columns is None else columns
+        self.drawn = self.bins if len(chosen) == self.bins.shape[1] else self.bins.take(chosen, axis=1)
+        self.places = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
         self.at = np.repeat(np.arange(len(packed), dtype=np.int32)[:, None], packed.shape[1], axis=1)
 
     def sum_slots(self, record: Mapping[str, Any], step: int, slots: int) -> Matrix:
@@ -55,7 +60,7 @@ class PartyRows:
             self._advance(record)
         if len(record["slots"]) > slots:
             raise StepError(f"{len(record['slots'])} histograms, agreed were {slots}")
-        sums = np.zeros((len(record["slots"]), int(self.offsets[-1])), dtype=np.int64)
+        sums = np.zeros((len(record["slots"]), int(self.places[-1])), dtype=np.int64)
         self._advance(record, sums)
         self.step = step
         return unpack(sums)
@@ -74,7 +79,7 @@ class PartyRows:
             slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
         sums = np.zeros((1, 1), dtype=np.int64) if sums is None else sums
         for at, packed in zip(self.at, self.packed, strict=True):
-            self._add(self.bins, self.offsets, at, packed, nodes, slots, sums)
+            self._add(self.bins, self.drawn, self.places[:-1], at, packed, nodes, slots, sums)
         self.step += 1
 
     def _check(self, feature: Any, left: Any, right: Any) -> None:

@@ -122,10 +122,15 @@ class Settings(Method):
         can hold rows only, one after the other.
         """
         width = min(width, 2 ** max(0, self.depth - 2)) if self.grow == "level" else 1
-        nodes, places = width * self.count_outputs(schema), int(Buckets(schema, self.buckets).offsets[-1])
+        nodes, places = width * self.count_outputs(schema), self.most_places(schema)
         known = schema.task == "classification"  # derivatives of other losses have no bound for good
         shape = (nodes, places) if eighths == 8 else (-(-nodes * places * eighths // 8),)
         return Layout(whole("sums", *shape, 2, known=known))
+
+    def most_places(self, schema: Schema) -> int:
+        """Return how many places a histogram has at most: that of the widest columns that can be drawn."""
+        widths = np.sort(Buckets(schema, self.buckets).widths)
+        return int(widths[-self.count_columns(schema) :].sum())
 
     def choose_sum(self, coordinator: Coordinator, step: int) -> Any:
         """Return the contribution that has room for the nodes of a step, the smallest if they are known."""
@@ -136,8 +141,8 @@ class Settings(Method):
             # Of nodes that do not split, nothing is summed; nor of buckets that no value is in.
             width = 2 ** (-(-slots // outputs) - 1).bit_length()
             if not noise:
-                most = Buckets(shared.schema, self.buckets).offsets[-1]
-                share = float(slots * self.buckets_of(shared).offsets[-1] / (outputs * most))
+                found = self.drawn_buckets(shared).offsets[-1]
+                share = float(slots * found / (outputs * self.most_places(shared.schema)))
                 width = min(width, 2 ** max(0, ceil(log2(share))))
                 eighths = min(8, ceil(8 * share / width))
                 if eighths == 8 and slots > width * outputs:  # eight are whole histograms: too few
@@ -155,11 +160,11 @@ class Settings(Method):
 
     def scale_sums(self, sums: Any, shared: Shared) -> Any:
         """Return a client's histograms, of rows with bounded derivatives, as noise is added to them."""
-        return sums / noisy.UNIT * noisy.scale_sums(self.loss_of(shared), shared.schema)
+        return sums / noisy.UNIT * noisy.scale_sums(self.loss_of(shared), self.count_columns(shared.schema))
 
     def read_sums(self, total: Total, shared: Shared) -> Any:
         """Return the histograms of a total: whole numbers, or sums with noise."""
-        flat, buckets = total["sums"].reshape(-1, 2), self.buckets_of(shared)
+        flat, buckets = total["sums"].reshape(-1, 2), self.drawn_buckets(shared)
         places = int(buckets.offsets[-1])
         sums = flat[: len(flat) // places * places].reshape(-1, places, 2)
         return noisy.read_sums(sums, self.loss_of(shared), buckets) if total.noise else np.rint(sums)
@@ -168,18 +173,15 @@ class Settings(Method):
         """Return a client's histograms of the nodes that are asked for, in the shape of a layout."""
         sums = np.zeros(shape)
         flat = sums.reshape(-1, 2)
-        found = rows.sum_slots(record, step, len(flat) // int(rows.offsets[-1])).reshape(-1, 2)
+        found = rows.sum_slots(record, step, len(flat) // int(rows.places[-1])).reshape(-1, 2)
         flat[: len(found)] = found
         return sums
 
     def grower(self, shared: Shared, noise: float) -> Grower:
         """Return how trees grow in the present round, from sums with so much noise."""
         schema, loss = shared.schema, self.loss_of(shared)
-        names = [column.name for column in schema.columns]
-        drawn = np.ones(len(names), dtype=bool)
-        if self.columns < 1:
-            rng = generator(shared["seed"].tobytes(), "columns", int(shared["round"]))
-            drawn = rng.permutation(len(names)) < max(1, round(self.columns * len(names)))
+        buckets, drawn = self.drawn_buckets(shared), self.draw_columns(shared)
+        names = [column.name for column in buckets.schema.columns]
         signs = np.array([(name in self.increasing) - (name in self.decreasing) for name in names], np.int64)
         highest = losses.HIGHEST.get(loss, 0.0)
         weight, count = float(np.max(shared.get("class_weights", 1.0))), least_rows(shared)
@@ -189,18 +191,32 @@ class Settings(Method):
         elif count > 1:
             least = max(least, highest * weight * count)
         if noise:
-            floors = noisy.find_floors(noise, loss, self.buckets_of(shared))
+            floors = noisy.find_floors(noise, loss, buckets)
             lam, least = max(lam, floors[0]), max(least, floors[1])
         largest = POISSON_STEP if loss == "poisson" else inf
-        rules = Rules(lam, self.gamma, least, fewer, highest, largest, drawn, signs)
-        return Grower(self.buckets_of(shared), rules, shared["units"], self.rate, self.grow == "leaf")
+        rules = Rules(lam, self.gamma, least, fewer, highest, largest, signs)
+        width = int(self.buckets_of(shared).widths.max())
+        return Grower(buckets, drawn, width, rules, shared["units"], self.rate, self.grow == "leaf")
+
+    def count_columns(self, schema: Schema) -> int:
+        """Return how many columns are drawn for a round."""
+        return max(1, round(self.columns * len(schema.columns)))
+
+    def draw_columns(self, shared: Shared) -> Any:
+        """Return the columns from which the trees of the present round are made, by the public seed."""
+        rng = generator(shared["seed"].tobytes(), "columns", int(shared["round"]))
+        return np.flatnonzero(rng.permutation(len(shared.schema.columns)) < self.count_columns(shared.schema))
+
+    def drawn_buckets(self, shared: Shared) -> Buckets:
+        """Return which places of the present round's histograms belong to which of the drawn columns."""
+        return self.buckets_of(shared).select(self.draw_columns(shared))
 
     def loss_of(self, shared: Shared) -> str:
         """Return the loss that suits the task, if none is named."""
         return losses.choose(self.loss, shared.schema)
 
     def buckets_of(self, shared: Shared) -> Buckets:
-        """Return which places of a histogram belong to which column."""
+        """Return the buckets of all columns."""
         return Buckets(shared.schema, self.buckets, shared.get("cuts"))
 
     def incompatibility(self, protection: Protection) -> str | None:

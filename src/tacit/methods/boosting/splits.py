@@ -34,8 +34,7 @@ class Rules:
     fewer: float  # what all rows weigh that are too few for a side, if derivatives of a row are bounded
     highest: float  # second derivative of a row
     largest: float  # weight of a leaf
-    columns: NDArray[np.bool_]  # that take part
-    signs: NDArray[np.int64]  # 1 where outputs must rise with a column, -1 where they must fall
+    signs: NDArray[np.int64]  # of each column: 1 where outputs must rise with it, -1 where they must fall
 
     def weigh(self, G: Matrix, H: Matrix, lower: Matrix, upper: Matrix) -> Matrix:
         """Return the weight of leaves with these sums."""
@@ -92,7 +91,7 @@ def _find(sums: Matrix, bounds: Matrix, buckets: Buckets, rules: Rules) -> Split
     w = rules.weigh(G, H, lower, upper)
     own = rules.weigh(whole[0], whole[1], lower, upper)
     gain = rules.score(G, H, w).sum(axis=0) - rules.score(whole[0], whole[1], own)
-    fits = (H.min(axis=0) >= max(rules.least, 1e-300)) & rules.columns[columns]
+    fits = H.min(axis=0) >= max(rules.least, 1e-300)
     if rules.fewer:
         fits &= rules.suffice(G, H).all(axis=0)
     fits[:, :, starts] = False
