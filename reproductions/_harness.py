@@ -91,8 +91,9 @@ def reproduce_papers(
     """Measure all tables of a paper (or of all), and write each as JSON and HTML, and the book after each.
 
     ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
-    take long. Rows that were measured are kept, and not measured again unless ``fresh``. ``progress`` is told
-    how many of the cells that have to be measured are done, of how many, and which is next.
+    take long. Seeds of a row that were measured are kept, and not measured again unless ``fresh``.
+    ``progress`` is told how many of the cells that have to be measured are done, of how many, and which is
+    next.
     """
     names = list_files("reproductions", name)
     if seeds is not None and seeds < 1:
@@ -106,8 +107,12 @@ def reproduce_papers(
         seeds = seeds or 1
         found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
         found = [one for one in found if one.cells]
-    files = [_file_of(one, cell, seeds or one.seeds, out) for one in found for cell in one.cells]
-    total, done = sum(fresh or not file.is_file() for file in files), 0  # kept rows take no time
+    lengths = [
+        (len(_kept_values(_file_of(one, cell, out))), seeds or one.seeds)
+        for one in found
+        for cell in one.cells
+    ]
+    total, done = sum(fresh or kept < asked for kept, asked in lengths), 0  # kept rows take no time
 
     def tell(text: str) -> None:
         nonlocal done
@@ -143,7 +148,7 @@ def measured(
 ) -> dict[str, Any]:
     """Measure one table, and write it."""
     repeats = seeds or experiment.seeds
-    rows = [_kept_row(experiment, cell, repeats, tell, out, fresh) for cell in experiment.cells]
+    rows = [_row(experiment, cell, repeats, tell, out, fresh) for cell in experiment.cells]
     table = {
         "name": experiment.name,
         "title": experiment.title,
@@ -162,38 +167,38 @@ def measured(
     return table
 
 
-def _file_of(experiment: Experiment, cell: Cell, repeats: int, out: Path) -> Path:
-    """Return where a row is kept that this version measured with these settings."""
-    asked = [tacit.__version__, experiment.name, experiment.settings, cell.settings, repeats]
+def _file_of(experiment: Experiment, cell: Cell, out: Path) -> Path:
+    """Return where the values of a row are kept that this version measured with these settings."""
+    asked = [tacit.__version__, experiment.name, experiment.settings, cell.settings]
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return out / "rows" / f"{experiment.name}-{digest}.json"
 
 
-def _kept_row(
+def _kept_values(path: Path) -> list[float]:
+    """Return what was measured so far, of the first seeds; a damaged file has nothing."""
+    with suppress(ValueError, TypeError, OSError):
+        return [float(value) for value in json.loads(path.read_bytes())]
+    return []
+
+
+def _row(
     experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None], out: Path, fresh: bool
 ) -> dict[str, Any]:
-    """Return a row that was measured with the same settings by the same version, or measure it."""
-    path = _file_of(experiment, cell, repeats, out)
-    if not fresh and path.is_file():
-        with suppress(ValueError, OSError):  # a damaged one is measured again
-            kept: dict[str, Any] = json.loads(path.read_bytes())
-            return kept
-    row = _row(experiment, cell, repeats, tell)
-    if row["ours"] is not None:
-        path.parent.mkdir(exist_ok=True)
-        RunFolder(path.parent).write(path.name, json.dumps(row, default=str).encode())
-    return row
-
-
-def _row(experiment: Experiment, cell: Cell, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    described = ", ".join(f"{key} {value}" for key, value in cell.settings.items())
-    tell(f"{experiment.name}: {described}")
+    """Return a row; seeds that the same version measured with the same settings are not measured again."""
+    path = _file_of(experiment, cell, out)
+    values = [] if fresh else _kept_values(path)
     expected = {"expected": None if cell.expected is None else list(cell.expected)}
+    if len(values) < repeats:
+        described = ", ".join(f"{key} {value}" for key, value in cell.settings.items())
+        tell(f"{experiment.name}: {described}")
     try:
-        values = [cell.measure(seed) for seed in range(repeats)]
+        for seed in range(len(values), repeats):
+            values.append(float(cell.measure(seed)))
+            path.parent.mkdir(exist_ok=True)
+            RunFolder(path.parent).write(path.name, json.dumps(values).encode())
     except UnavailableError as error:
         return {**cell.settings, "paper": cell.paper, **expected, "ours": None, "note": str(error)}
-    ours, spread = float(np.mean(values)), float(np.std(values))
+    ours, spread = float(np.mean(values[:repeats])), float(np.std(values[:repeats]))
     within = None if cell.expected is None else cell.expected[0] <= ours <= cell.expected[1]
     measured = {"ours": round(ours, 4), "sd": round(spread, 4), "within": within}
     return {**cell.settings, "paper": cell.paper, **expected, **measured}

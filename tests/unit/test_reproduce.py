@@ -407,10 +407,12 @@ class TestBook:
         papers_here(monkeypatch, [two])
         harness.reproduce_papers("some", out=tmp_path, progress=lambda *facts: told.append(facts))
         assert told == [(0, 1, "kept: data y")], "what is kept takes no time, and is not counted"
-        for row in (tmp_path / "rows").iterdir():
-            row.write_text("{")
-        harness.measured(experiment, None, tmp_path, lambda text: None)
-        assert len(asked) == 8, "a damaged row is measured again"
+        harness.measured(experiment, 3, tmp_path, lambda text: None)
+        assert asked[6:] == [2], "the seeds that are kept count"
+        for row, damage in zip((tmp_path / "rows").iterdir(), ("{", "[null]"), strict=True):
+            row.write_text(damage)
+        harness.measured(two, None, tmp_path, lambda text: None)
+        assert asked[7:] == [0, 1, 0, 1], "a damaged row is measured again"
 
 
 class TestSurvey:
