@@ -2,6 +2,7 @@
 
 import re
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tacit.engines.holdings import SeparateHoldings
 from tacit.federation import Federation
 from tacit.methods.federboost import FederBoost
 from tacit.models.trees import ARRAYS, NODES
+from tacit.protections.masked import Masked
 from tacit.protections.plain import Plain
 from tests.conftest import Tap, divide
 
@@ -96,10 +98,29 @@ class TestSameTrees:
         alone = train(divide(table, 1), drawn)
         assert_same_trees(alone, train(divide(table, 6), drawn))
         assert not np.array_equal(*(trees_of(t)["value"] for t in (alone, train(divide(table, 1), SMALL))))
+        used, starts = (trees_of(alone)[name] for name in ("feature", "tree_start"))
+        for first, end in pairwise(starts):
+            assert len({*used[first:end]} - {-1}) <= 2, "two of four columns a round"
         sampled = FederBoost(trees=3, depth=2, buckets=16, samples=0.5)
         one, other = (train(divide(table, clients), sampled) for clients in (1, 6))
         assert not np.array_equal(trees_of(one)["cover"], trees_of(other)["cover"])
         assert trees_of(one)["cover"][0] < 0.6 * table.rows
+
+
+@pytest.mark.parametrize(
+    "protect", [Plain(), Plain(opens="clients"), Masked()], ids=("plain", "log", "masked")
+)
+def test_columns_that_are_not_drawn_do_not_travel(protect):
+    table = make_rows("squared")
+    columns = tuple(Column(f"c{place}") for place in range(20))
+    wide = Table("t", columns, np.repeat(table.values[:, :1], 20, axis=1), table.target, table.task)
+
+    def sent(share, trees):
+        method = FederBoost(trees=trees, depth=2, buckets=64, columns=share)
+        return train(divide(wide, 3), method, protect).ledger.summary()["bytes_up"]
+
+    tenth, all_columns = (sent(share, 8) - sent(share, 4) for share in (0.1, 1.0))
+    assert tenth < 0.3 * all_columns
 
 
 def test_areas_under_curves_are_those_of_xgboost():

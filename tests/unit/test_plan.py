@@ -1,6 +1,7 @@
 """Plans: what a run will cost and show, compared with what it then did cost and show."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.core import coordinator
 from tacit.core.errors import ConfigError
 from tacit.data.table import Column, Table
+from tacit.methods import fedheonn
 from tacit.runs import plan as module
 from tacit.runs.experiment import build_federation
 from tacit.runs.page.units import size_text
@@ -169,6 +172,23 @@ class TestWarnings:
         told = "50 bits a value and 14 guard bits for 9,000 summands exceed 63: use at most 49 bits"
         with pytest.raises(ConfigError, match=told):
             plan(replace(settings, protect={"name": "masked", "bits": 50}))
+
+    def test_a_vector_that_does_not_fit_into_a_message(self, monkeypatch):
+        settings = settings_of("digits", 4, "fedheonn", "masked")
+        assert plan(settings)["fits"]
+        monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", 10_000)
+        asked = []
+        monkeypatch.setattr(fedheonn, "invert_targets", lambda *given: asked.append(given))
+        told = r"'terms' has [0-9,]+ values, which take some 0 MB under masked, and a message may have"
+        found = plan(settings)
+        assert re.match(f"this run would be refused: {told}", found["warnings"][0])
+        assert (found["fits"], found["bytes_up"], found["clients"]) == (False, None, 4)
+        with pytest.raises(ConfigError, match=told):
+            build_federation(settings).train(**settings.training())
+        assert not asked, "nobody computes it"
+        shown = CliRunner().invoke(app, ["plan", "--data", "digits", "--clients", "4"])
+        assert shown.exit_code == 0
+        assert "does not fit" in shown.stdout and "would be refused" in shown.stderr
 
     def test_a_vector_that_does_not_fit_into_one_ciphertext_takes_several(self):
         def sent(hidden):

@@ -45,6 +45,10 @@ def run_table(result: Mapping[str, Any]) -> RenderableType:
 
 def plan_table(found: Mapping[str, Any]) -> RenderableType:
     """Lay out what a run will cost, and who will see what."""
+    held = f"{found['clients']:,} clients, {found['rows']:,} rows"
+    title = Text(f"{found['method']} under {found['protect']}, {held}", style="bold")
+    if not found["fits"]:
+        return Group(title, Text("it does not fit", style="red"))
     how = "" if found["exact"] else ", estimated"
     rounds = f"{found['rounds']} rounds, " if found["rounds"] else ""
     spent = found["privacy"] or {}
@@ -69,8 +73,6 @@ def plan_table(found: Mapping[str, Any]) -> RenderableType:
         "undone by": found["undone_by"],
     }
     table = pairs_table((name, text) for name, text in facts.items() if text is not None)
-    held = f"{found['clients']:,} clients, {found['rows']:,} rows"
-    title = Text(f"{found['method']} under {found['protect']}, {held}", style="bold")
     return Group(title, table, *map(Text, found["exposure"]))
 
 

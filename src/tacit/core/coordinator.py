@@ -12,12 +12,12 @@ from typing import Any
 from tacit.core.client import layout_of, open_entry, view_of
 from tacit.core.differencing import ROWS, subjects_of
 from tacit.core.enrolment import Enrolment
-from tacit.core.errors import DifferencingError, FederationError
+from tacit.core.errors import DifferencingError, FederationError, OversizeError
 from tacit.core.events import Noted, RoundEnded, TotalOpened
 from tacit.core.fields import NAMES, check_fields, strip_prefix
 from tacit.core.link import Link
 from tacit.core.marks import find_marked
-from tacit.core.message import Message
+from tacit.core.message import DEFAULT_LIMIT, Message
 from tacit.core.pending_sum import PendingSum
 from tacit.core.shared import Shared, Total
 from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
@@ -144,6 +144,13 @@ class Coordinator:
         kind, name = self.link.kind_of(contribution), contribution.__name__
         part = getattr(self.components, kind)
         layout, family = layout_of(part, name, self.schema), find_marked(part, name, "contribution")[1].family
+        protection = self.components.protection
+        if (length := layout.size * protection.promises.bytes_per_value) > DEFAULT_LIMIT:
+            raise OversizeError(
+                f"'{name}' has {layout.size:,} values, which take some {length / 1e6:,.0f} MB under "
+                f"{protection.name}, and a message may have {DEFAULT_LIMIT / 1e6:,.0f}: use fewer columns, "
+                "classes or units"
+            )
         asked = self.parties if parties is None else tuple(parties)
         # What is contributed follows from the shared values: same values, same contribution.
         state = state or (str(self.learnt) if self.shared is None else self.shared.digest())

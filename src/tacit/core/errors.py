@@ -30,6 +30,10 @@ class ConfigError(TacitError):
     exit_code = 2
 
 
+class OversizeError(ConfigError):
+    """A contribution longer than a message may be: nobody is asked for it."""
+
+
 class DataError(TacitError):
     """Data that cannot be learnt from as it is: NaN, wrong width, unknown label, no rows."""
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, OversizeError
 from tacit.core.events import Events
+from tacit.core.protection import Protection
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
@@ -38,6 +39,8 @@ ALONE = (
     "them in a round (fraction)"
 )
 COUNTED = ("bytes_up", "bytes_down", "messages")
+MEASURED = (*COUNTED, "bytes_up_per_client", "bytes_down_per_client", "bytes_by_form", "waves", "exact")
+TIMED = ("cpu_s", "sum_cpu_s", "training_s", "flower_s", "wh", "memory_mb", "privacy", "exposure")
 WARNED = ("protection", "privacy")  # of what a rehearsal's warnings may be about: others are of its rows
 
 
@@ -102,16 +105,24 @@ def plan(settings: Settings) -> dict[str, Any]:
     # Without many more rows than rehearse, the first rehearsal is the run.
     row_counts = [FEW, MORE] if sizes.mean() > MORE and counted_by != "trees" else [int(sizes.max())]
     round_counts = [None] if rounds is None else [1] if rounds == 1 else [1, 2]
-    found = {
-        (place, count or 1): rehearse(
-            replace(settings, method={**settings.method, **({counted_by: count} if counted_by else {})}),
-            federation,
-            rows,
-            clients,
-        )
-        for place, rows in enumerate(row_counts)
-        for count in round_counts
-    }
+    before = warnings_before(method, protection, settings.build_preparation(), federation.clients)
+    warned = [*before["privacy"], *before["protection"]]
+    known = {"method": method.name, "clients": federation.clients, "rows": int(sizes.sum()), "rounds": rounds}
+    known |= _describe(protection)
+    try:
+        found = {
+            (place, count or 1): rehearse(
+                replace(settings, method={**settings.method, **({counted_by: count} if counted_by else {})}),
+                federation,
+                rows,
+                clients,
+            )
+            for place, rows in enumerate(row_counts)
+            for count in round_counts
+        }
+    except OversizeError as refusal:
+        warned.insert(0, f"this run would be refused: {refusal}")
+        return {**known, "fits": False, **dict.fromkeys((*MEASURED, *TIMED)), "warnings": warned}
     first, last, wanted = found[0, 1], found[len(row_counts) - 1, 1], rounds or 1
     scale = federation.clients / clients
     counted = {name: _at(found, wanted, itemgetter(name)) for name in COUNTED}
@@ -119,7 +130,6 @@ def plan(settings: Settings) -> dict[str, Any]:
     cpu |= {name: cpu[name] * scale for name in ("clients", "coordinator")}
     waves = _at(found, wanted, lambda each: len(each["waves"]))
     total = cpu["clients"] + cpu["coordinator"] + cpu["services"]
-    promises = protection.promises
     # Who is drawn for a round, which trees end early and, here and there, the rows decide how much is sent.
     steady = (
         counted_by != "trees"
@@ -127,13 +137,7 @@ def plan(settings: Settings) -> dict[str, Any]:
         and rounds == config.get(counted_by or "")
     )
     steady &= all(first[name] == last[name] for name in COUNTED)
-    privacy = found[max(found)]["privacy"]
-    if privacy and np.isfinite(row_epsilon):  # noise on sums is sized for all rounds, that on rows adds up
-        privacy.get("rows", privacy).update({"epsilon": row_epsilon, "sums_left": 0})
-    elif privacy and counted_by and privacy["sums_left"]:  # trees that ended early: others may not
-        privacy |= {"epsilon": privacy["budget"], "sums_left": 0}
-    before = warnings_before(method, protection, settings.build_preparation(), federation.clients)
-    warned = [*before["privacy"], *before["protection"], *first["warned"]]
+    warned += first["warned"]
     if rounds != config.get(counted_by or ""):
         warned.append(f"the budget for any one row ends the training after {rounds} rounds")
     if first["alone"]:
@@ -143,11 +147,8 @@ def plan(settings: Settings) -> dict[str, Any]:
         for form in last["bytes_by_form"]
     }
     return {
-        "method": method.name,
-        "protect": protection.name,
-        "clients": federation.clients,
-        "rows": int(sizes.sum()),
-        "rounds": rounds,
+        **known,
+        "fits": True,
         "waves": int(waves),
         "messages": round(counted["messages"] * scale),
         "exact": clients == federation.clients and steady,
@@ -156,21 +157,36 @@ def plan(settings: Settings) -> dict[str, Any]:
         "bytes_up": round(counted["bytes_up"] * scale),
         "bytes_down": round(counted["bytes_down"] * scale),
         "bytes_by_form": {form: round(scale * size) for form, size in forms.items()},
-        "settings": protection.config(),  # bits of keys among them
-        "bytes_per_value": promises.bytes_per_value,
-        "adds_noise": protection.adds_noise,
-        "precision": promises.precision,
         "cpu_s": cpu,
         "sum_cpu_s": total,
         "training_s": (training := total - cpu["clients"] + cpu["slowest_client"]),
         "flower_s": waves * WAVE_S + training,
         "wh": settings.run.watts * total / SECONDS_PER_HOUR,
         "memory_mb": peak_megabytes(),
-        "privacy": privacy,
-        "sees": promises.sees,
-        "undone_by": promises.collusion,
+        "privacy": _spent(found[max(found)]["privacy"], row_epsilon, counted_by),
         "exposure": first["exposure"],
         "warnings": list(dict.fromkeys(warned)),
+    }
+
+
+def _spent(privacy: dict[str, Any] | None, row_epsilon: float, counted_by: str | None) -> Any:
+    if privacy and np.isfinite(row_epsilon):  # noise on sums is sized for all rounds, that on rows adds up
+        privacy.get("rows", privacy).update({"epsilon": row_epsilon, "sums_left": 0})
+    elif privacy and counted_by and privacy["sums_left"]:  # trees that ended early: others may not
+        privacy |= {"epsilon": privacy["budget"], "sums_left": 0}
+    return privacy
+
+
+def _describe(protection: Protection) -> dict[str, Any]:
+    promises = protection.promises
+    return {
+        "protect": protection.name,
+        "settings": protection.config(),  # bits of keys among them
+        "bytes_per_value": promises.bytes_per_value,
+        "adds_noise": protection.adds_noise,
+        "precision": promises.precision,
+        "sees": promises.sees,
+        "undone_by": promises.collusion,
     }
 
 
