@@ -179,7 +179,7 @@ class TestWarnings:
         monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", 10_000)
         asked = []
         monkeypatch.setattr(fedheonn, "invert_targets", lambda *given: asked.append(given))
-        told = r"'terms' has [0-9,]+ values, which take some 0 MB under masked, and a message may have"
+        told = r"'terms' has [0-9,]+ values, some [0-9,]+ bytes under masked, and the limit .* is 10,000"
         found = plan(settings)
         assert re.match(f"this run would be refused: {told}", found["warnings"][0])
         assert (found["fits"], found["bytes_up"], found["clients"]) == (False, None, 4)

@@ -147,9 +147,8 @@ class Coordinator:
         protection = self.components.protection
         if (length := layout.size * protection.promises.bytes_per_value) > DEFAULT_LIMIT:
             raise OversizeError(
-                f"'{name}' has {layout.size:,} values, which take some {length / 1e6:,.0f} MB under "
-                f"{protection.name}, and a message may have {DEFAULT_LIMIT / 1e6:,.0f}: use fewer columns, "
-                "classes or units"
+                f"'{name}' has {layout.size:,} values, some {length:,.0f} bytes under {protection.name}, and "
+                f"the limit of a message is {DEFAULT_LIMIT:,}: use fewer columns, classes or units"
             )
         asked = self.parties if parties is None else tuple(parties)
         # What is contributed follows from the shared values: same values, same contribution.
