@@ -69,17 +69,17 @@ def _usual(method: type[Method]) -> tuple[str, str]:
 
 
 def _undone_by(promises: Mapping[str, Any]) -> str:
-    """The first clause of a promise: the rest is in docs/protections.md."""
+    """The first clause of a promise: the rest is on the page of the protection."""
     return re.split(r"; |\. ", promises["collusion"])[0]
 
 
 def protections(*words: str) -> str:
-    """Who sees what under each protection; ``brief`` without variants, ``linked`` with links to its text."""
+    """Who sees what under each protection; ``brief`` without variants, ``linked`` with links to its page."""
     rows = []
     for name, flags, promises in _promised():
         if flags and "brief" in words:
             continue
-        label = f"[{name}](#{name})" if "linked" in words else f"`{name}{flags}`"
+        label = f"[{name}]({name}.md)" if "linked" in words else f"`{name}{flags}`"
         usual = [each for each in METHODS.classes.values() if _usual(METHODS.get(each)) == (name, flags)]
         if usual and "brief" not in words:
             label += f" (default of {', '.join(f'`{each}`' for each in usual)})"
@@ -99,6 +99,14 @@ def promises(name: str, *settings: str) -> str:
     given = dict(word.split("=") for word in settings)
     (other,) = (each for each in part["variants"] if each["settings"] == given)
     return table(["Promise", ""], changed(other, part))
+
+
+def cost(name: str) -> str:
+    """Return the lines of a protection in the table of costs, which stands on the page of all of them."""
+    text = (ROOT / "docs" / "protections.md").read_text("utf-8")
+    lines = text[text.index("## What it costs") :].splitlines()
+    heads, bars, *rows = (line for line in lines if line.startswith("|"))
+    return "\n".join([heads, bars, *(row for row in rows if re.match(rf"\| `{name}[` ]", row))])
 
 
 ADVERSARIES = ROOT / "docs" / "adversaries.toml"
@@ -194,7 +202,18 @@ def accept() -> str:
 
 MAKERS: dict[str, Callable[..., str]] = {
     each.__name__: each
-    for each in (protections, promises, adversaries, methods, matrix, options, partitions, settings, accept)
+    for each in (
+        protections,
+        promises,
+        cost,
+        adversaries,
+        methods,
+        matrix,
+        options,
+        partitions,
+        settings,
+        accept,
+    )
 }
 
 

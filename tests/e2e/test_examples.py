@@ -96,9 +96,10 @@ def test_every_adversary_and_protection_has_a_test() -> None:
 def test_pages_show_every_promise_and_name_every_component() -> None:
     from tacit.cli.promises import described
 
-    page = (ROOT / "docs" / "protections.md").read_text(encoding="utf-8")
     for part in described():
-        assert f"\n## {part['name']}\n" in page
+        page = (ROOT / "docs" / f"{part['name']}.md").read_text(encoding="utf-8")
+        assert page.startswith(f"# {part['name']}\n")
+        assert f"<!-- generated: cost {part['name']} -->\n\n| `--protect` |" in page
         assert f"<!-- generated: promises {part['name']} -->" in page
         for other in part["variants"]:
             words = " ".join(f"{key}={value}" for key, value in other["settings"].items())

@@ -751,8 +751,8 @@ class TestThresholds:
         assert [proof_length(size) for size in (1, 2, 8, 9)] == [4 + 32 * depth for depth in (0, 1, 3, 4)]
 
     def test_the_documentation_has_the_thresholds(self):
-        text = (Path(__file__).parents[2] / "docs" / "protections.md").read_text()
-        text = text[text.index("### A coordinator that lies") :]
+        text = (Path(__file__).parents[2] / "docs" / "masked.md").read_text()
+        text = text[text.index("## A coordinator that lies") :]
         for clients in (3, 4, 5, 10, 20, 40):
             rules = Masked().rules(clients)
             row = (clients, rules.threshold, rules.colluders, clients - rules.threshold)

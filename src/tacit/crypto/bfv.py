@@ -12,7 +12,7 @@ decrypts: a bound on every possible outcome, not on probable ones. So what is op
 key. All values lie in coefficients, so that t may be any number: a power of two as large as the totals. What
 is left of q has room for the noise, and its primes are as small as that allows.
 
-**Security**, and what BFV does not stand up to: docs/protections.md.
+**Security**, and what BFV does not stand up to: docs/bfv.md.
 
 Reference: Fan, Vercauteren, "Somewhat practical fully homomorphic encryption", 2012; Bajard, Eynard, Hasan,
 Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 2016, which SEAL implements.

@@ -52,7 +52,7 @@ def neighbours_for(
 
     Below 64 clients, or if nothing sparser fits, the graph is complete: then 1 and 3 are certain.
 
-    Caveats, of a server that picks after seeing the graph or before announcing it: docs/protections.md.
+    Caveats, of a server that picks after seeing the graph or before announcing it: docs/masked.md.
     """
     for name, share in (("corrupt_share", corrupt_share), ("dropout_share", dropout_share)):
         if not 0 <= share < 1:

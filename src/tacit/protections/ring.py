@@ -1,6 +1,6 @@
 """The ring: a running encrypted sum that goes from client to client, and opens at the server.
 
-docs/protections.md has the published protocol, and why two things differ: the client that begins the ring,
+docs/ring.md has the published protocol, and why two things differ: the client that begins the ring,
 the *closer*, gets the sum back and hands it over, and blinds what it begins with until then. If a client
 vanishes, the sum starts again without it; nobody computes a contribution twice.
 """

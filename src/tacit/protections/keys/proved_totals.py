@@ -4,7 +4,7 @@ Beside its protected vector a client sends a linear tag of it, in the clear (:mo
 has the mathematics): of the vector's integers or, where whether a ciphertext decrypts well tells of the key,
 of the ciphertext's residues, so that a total is checked before it is decrypted. The coordinator adds the tags
 of the contributions that it adds, and a client that opens the total checks the tag against all that the total
-claims: docs/protections.md says what that keeps a coordinator from. A wrong tag stops the run.
+claims: docs/bfv.md says what that keeps a coordinator from. A wrong tag stops the run.
 """
 
 import hashlib

@@ -5,7 +5,7 @@ graph of Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic O
 
 Two waves (``offer``, ``deal``) prepare any number of sums. After the uploads (:mod:`tacit.crypto.masking` has
 their equation, and what each key serves) one wave, ``unmask``, collects shares of the own mask of each client
-that arrived, and of the key of each that vanished: never both, or its vector lies open. docs/protections.md
+that arrived, and of the key of each that vanished: never both, or its vector lies open. docs/masked.md
 tells the protocol, ``rules`` has the proof.
 """
 

@@ -2,7 +2,7 @@
 
 The coordinator takes the masks off as always, and holds a total under pads (:mod:`tacit.crypto.pads`), on a
 sparse graph at most ``Rules.most_totals`` of a sum. A tag proves the total to the clients; it travels under
-masks from the same seeds, as one element of its own field (docs/protections.md says why).
+masks from the same seeds, as one element of its own field (docs/masked.md says why).
 """
 
 from __future__ import annotations

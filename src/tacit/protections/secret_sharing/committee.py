@@ -1,7 +1,7 @@
 """Two-Phase MPC: clients share their vectors with a small committee only.
 
 Kanagavelu et al., "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning" (CCGRID
-2020), as the survey's section 4.5 describes it. Two things differ here, for which docs/protections.md has the
+2020), as the survey's section 4.5 describes it. Two things differ here, for which docs/committee.md has the
 reasons: the committee of K is drawn by commit and reveal (:mod:`tacit.protections.secret_sharing.election`),
 and any ``threshold`` members open a total (Shamir), unless scheme is "additive".
 

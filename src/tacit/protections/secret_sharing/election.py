@@ -11,7 +11,7 @@ counts the draws and refuses more than were agreed. Withholding thus buys one fu
 friend fewer, and ``draws`` bounds how often that, or a coordinator that cuts off honest clients, can void a
 draw: the chance of any committee is at most ``draws`` times the fair one among those that are left.
 
-**Who votes.** Whoever chose the voters would choose the committee: docs/protections.md has the rule.
+**Who votes.** Whoever chose the voters would choose the committee: docs/committee.md has the rule.
 
 **Limits.** Every client gets the full list of commitments and numbers, about 150 bytes a client. With more
 than 1,000 clients those 1,000 vote and stand for election whose names hash lowest with the run's digest.

@@ -2,7 +2,7 @@
 
 The protocol is the one that the survey's section 4.5 describes before Two-Phase MPC (Kanagavelu et al.,
 "Two-Phase Multi-Party Computation Enabled Privacy-Preserving Federated Learning", CCGRID 2020; Shamir, "How
-to Share a Secret", 1979); docs/protections.md tells it.
+to Share a Secret", 1979); docs/shares.md tells it.
 
     survey: 2 n (n - 1) messages a round          ours: the same (and n - 1 once, for the clients' key)
 

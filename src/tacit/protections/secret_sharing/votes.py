@@ -1,7 +1,7 @@
 """Electing a committee by votes, as Two-Phase MPC was published.
 
 Each client gives every other a random number as its vote. The votes are a vector, cut into additive shares
-among all voters. It is here to be compared, since colluders can choose their numbers (docs/protections.md);
+among all voters. It is here to be compared, since colluders can choose their numbers (docs/committee.md);
 nobody can steer :mod:`tacit.protections.secret_sharing.election`.
 """
 
