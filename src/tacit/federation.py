@@ -25,6 +25,7 @@ from tacit.data.cells import check_at_hand
 from tacit.data.inputs import describe
 from tacit.data.preparation import Preparation
 from tacit.data.schema import Schema, complete, vocabulary
+from tacit.data.table import joined
 from tacit.data.words import agree_on_words
 from tacit.engines.assembly import assemble, vocabulary_run
 from tacit.engines.embedded import EmbeddedEngine
@@ -62,8 +63,10 @@ class Federation(Parties):
 
     def pooled(self, schema: Schema | None = None) -> "Federation":
         """Return the same rows at a single party, on a schema if one is agreed: as centralised training."""
-        table = self.holdings.pooled()
-        single = Holdings(table, np.array([0, table.rows]), ["everybody"])
+        held, kept = self.holdings, self.holdings.holdout_sizes
+        aside = [held.holdout_rows(int(index)) for index in np.flatnonzero(kept)]
+        table = joined([held.pooled(), *aside]) if aside else held.pooled()
+        single = Holdings(table, np.array([0, table.rows]), ["everybody"], np.array([kept.sum()]))
         declared = self.declared if schema is None else vocabulary(schema)
         return Federation(single, test=self.test, seed=self.seed, declared=declared)
 

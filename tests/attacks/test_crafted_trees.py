@@ -49,6 +49,9 @@ def test_control_an_honest_record_is_followed():
         {"left": ints(1)},
         {"feature": ints(7, -1, -1)},
         {"slots": ints(1, 2, 1, 2)},  # histograms that were not agreed
+        {"slots": ints(3)},
+        {"slots": ints(-1)},
+        {"slots": np.array([[1, 2]], np.int32)},  # both in one: a row of the two brings more than its share
         {"goes": np.zeros((3, 0), np.uint8)},
         {name: value[:0] for name, value in record().items()},
     ],
@@ -62,6 +65,23 @@ def test_nodes_that_lead_astray_are_refused_before_any_row_follows(changes, monk
             rows().add_trees(
                 record(value=np.zeros(3), **{"feature": ints(0, 0, 0)} | changes), np.zeros((1, 3))
             )
+
+
+@pytest.mark.parametrize(
+    ("left", "slots"), [((2, 2, -1, -1), (2,)), ((2, 3, -1, -1, -1), (2, 3)), ((1, 2, -1, -1), (1,))]
+)
+def test_trees_of_several_outputs_do_not_meet(left, slots):
+    """A row would bring what it has of both outputs to one histogram, more than noise is made for."""
+    found = rows()
+    found.begin(0, np.ones((2, 3), dtype=np.int64))
+    nodes = len(left)
+    feature = np.where(np.array(left) < 0, -1, 0).astype(np.int32)
+    crafted = {"feature": feature, "left": ints(*left), "slots": ints(*slots)}
+    crafted["goes"] = np.zeros((nodes, 1), np.uint8)
+    with pytest.raises(StepError, match="lead astray"):
+        found.sum_slots(crafted, 1, 2)
+    crafted |= {"left": ints(2, 4, *[-1] * 4), "feature": ints(0, 0, *[-1] * 4), "slots": ints(2, 4)}
+    assert found.sum_slots(crafted | {"goes": np.zeros((6, 1), np.uint8)}, 1, 2)[:, :, 1].sum() == 12
 
 
 @pytest.mark.parametrize("step", [2**40, -(2**40)])

@@ -123,6 +123,26 @@ def test_columns_that_are_not_drawn_do_not_travel(protect):
     assert tenth < 0.3 * all_columns
 
 
+def test_all_rows_in_one_place_keep_what_clients_kept_aside_for_early_stopping():
+    federation = Federation.embedded("wine", clients=4, holdout=0.2)
+    pooled, aside = federation.pooled(), federation.holdings.holdout_sizes
+    assert pooled.holdings.holdout_sizes.tolist() == [aside.sum()]
+    assert np.array_equal(pooled.holdings.rows(0).values, federation.holdings.pooled().values)
+    method = FederBoost(trees=2, depth=2, patience=1)
+    assert pooled.train(method, protect="plain").model.scores(federation.test)["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("protect", ["plain", "masked", Masked(opens="clients"), "bfv", "shares"], ids=str)
+def test_categories_alone_are_learnt(protect, keys_once):
+    words = np.random.default_rng(0).integers(0, 3, (90, 2))
+    columns = tuple(Column(name, "category", categories=("x", "y", "z")) for name in ("a", "b"))
+    target = (words[:, 0] == 1).astype(np.int64)
+    table = Table("t", columns, words.astype(float), target, "classification", (0, 1))
+    with keys_once():
+        trained = train(divide(table, 3), FederBoost(trees=2, depth=2), protect)
+    assert trained.model.scores(table)["accuracy"] == 1.0
+
+
 def test_areas_under_curves_are_those_of_xgboost():
     xgboost = pytest.importorskip("xgboost")
     X, y = load_breast_cancer(return_X_y=True)

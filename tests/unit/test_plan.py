@@ -176,10 +176,10 @@ class TestWarnings:
     def test_a_vector_that_does_not_fit_into_a_message(self, monkeypatch):
         settings = settings_of("digits", 4, "fedheonn", "masked")
         assert plan(settings)["fits"]
-        monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", 10_000)
+        monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", 5_000)
         asked = []
         monkeypatch.setattr(fedheonn, "invert_targets", lambda *given: asked.append(given))
-        told = r"'terms' has [0-9,]+ values, some [0-9,]+ bytes under masked, and the limit .* is 10,000"
+        told = r"'terms' has [0-9,]+ values, [0-9,]+ bytes or more under masked, and the limit .* is 5,000"
         found = plan(settings)
         assert re.match(f"this run would be refused: {told}", found["warnings"][0])
         assert (found["fits"], found["bytes_up"], found["clients"]) == (False, None, 4)
@@ -189,6 +189,16 @@ class TestWarnings:
         shown = CliRunner().invoke(app, ["plan", "--data", "digits", "--clients", "4"])
         assert shown.exit_code == 0
         assert "does not fit" in shown.stdout and "would be refused" in shown.stderr
+
+    @pytest.mark.parametrize("protect", ["plain", "shares", "masked", "bfv"])
+    def test_what_fits_is_not_refused(self, protect, monkeypatch):
+        settings = settings_of("digits", 4, "fedavg:1", protect)
+        settings = replace(settings, method={**settings.method, "hidden": [300]})
+        sent = plan(settings)["bytes_up"] / 4
+        monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", int(sent))
+        assert plan(settings)["fits"]
+        monkeypatch.setattr(coordinator, "DEFAULT_LIMIT", int(0.3 * sent))
+        assert not plan(settings)["fits"]
 
     def test_a_vector_that_does_not_fit_into_one_ciphertext_takes_several(self):
         def sent(hidden):

@@ -15,6 +15,7 @@ from tacit.core.enrolment import Enrolment
 from tacit.core.errors import DifferencingError, FederationError, OversizeError
 from tacit.core.events import Noted, RoundEnded, TotalOpened
 from tacit.core.fields import NAMES, check_fields, strip_prefix
+from tacit.core.layout import Layout
 from tacit.core.link import Link
 from tacit.core.marks import find_marked
 from tacit.core.message import DEFAULT_LIMIT, Message
@@ -22,6 +23,8 @@ from tacit.core.pending_sum import PendingSum
 from tacit.core.shared import Shared, Total
 from tacit.core.snapshot import Snapshot, make_checkpoint, take_checkpoint
 from tacit.core.text import abbreviate
+
+LEAST = 0.6  # of the bytes promised for a value: a sum of few vectors, or few values, takes less
 
 
 @dataclass(frozen=True)
@@ -144,17 +147,23 @@ class Coordinator:
         kind, name = self.link.kind_of(contribution), contribution.__name__
         part = getattr(self.components, kind)
         layout, family = layout_of(part, name, self.schema), find_marked(part, name, "contribution")[1].family
-        protection = self.components.protection
-        if (length := layout.size * protection.promises.bytes_per_value) > DEFAULT_LIMIT:
-            raise OversizeError(
-                f"'{name}' has {layout.size:,} values, some {length:,.0f} bytes under {protection.name}, and "
-                f"the limit of a message is {DEFAULT_LIMIT:,}: use fewer columns, classes or units"
-            )
         asked = self.parties if parties is None else tuple(parties)
+        self._check_length(name, layout, len(asked))
         # What is contributed follows from the shared values: same values, same contribution.
         state = state or (str(self.learnt) if self.shared is None else self.shared.digest())
         subjects = subjects_of(family, name, state)
         return PendingSum(self.link, self.sums, kind, name, layout, asked, subjects, **more)
+
+    def _check_length(self, name: str, layout: Layout, clients: int) -> None:
+        """Refuse a contribution that is longer than a message may be, before anybody computes it."""
+        protection, promises = self.components.protection, self.components.protection.promises
+        least = promises.bytes_per_value * (1.0 if protection.shows_contributions else LEAST)
+        length = layout.size * least * (clients - 1 if promises.per_client else 1)
+        if length > DEFAULT_LIMIT and (protection.shows_contributions or layout.largest_whole is None):
+            raise OversizeError(
+                f"'{name}' has {layout.size:,} values, {length:,.0f} bytes or more under {protection.name}, "
+                f"and the limit of a message is {DEFAULT_LIMIT:,}: use fewer columns, classes or units"
+            )
 
     @property
     def learnt(self) -> int:

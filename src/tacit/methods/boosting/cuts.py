@@ -99,7 +99,7 @@ def begin(columns: int, most: int) -> dict[str, Integers]:
     """Return one interval for each column, of all images, whose rows nobody knows yet."""
     found = {name: np.zeros((columns, most), dtype=np.int64) for name in NAMES}
     found["size"][:, 0] = PARTS**SUMS
-    return found
+    return {**found, "rows": np.zeros(columns, dtype=np.int64)}
 
 
 def follows(state: Mapping[str, Any], least: int) -> NDArray[np.bool_]:

@@ -76,18 +76,27 @@ class PartyRows:
         self._check(*nodes)
         slots = np.full(len(record["feature"]), -1, dtype=np.int32)
         if sums is not None:
-            slots[record["slots"]] = np.arange(len(record["slots"]), dtype=np.int32)
+            wanted = record["slots"]
+            if wanted.shape != np.unique(wanted).shape or not np.isin(wanted, np.arange(len(slots))).all():
+                raise StepError("histograms of nodes that there are not, or twice of one")
+            slots[wanted] = np.arange(len(wanted), dtype=np.int32)
         sums = np.zeros((1, 1), dtype=np.int64) if sums is None else sums
         for at, packed in zip(self.at, self.packed, strict=True):
             self._add(self.bins, self.drawn, self.places[:-1], at, packed, nodes, slots, sums)
         self.step += 1
 
     def _check(self, feature: Any, left: Any, right: Any) -> None:
-        """Refuse nodes that lead elsewhere than down, or past an array: compiled loops check nothing."""
+        """Refuse nodes that lead elsewhere than down, or past an array: compiled loops check nothing.
+
+        No two lead to the same: a row would bring what it has of several outputs to one histogram, which is
+        more than noise is made for.
+        """
         inner = np.flatnonzero(feature >= 0)
         fine = feature.shape == left.shape == (len(right),) and self.at.max(initial=0) < len(right)
         fine = fine and (feature < self.bins.shape[1]).all() and bool((left[inner] > inner).all())
-        fine = fine and (left[inner] < len(right) - 1).all()
+        below = np.concatenate([left[inner], left[inner] + 1]) if fine else inner
+        fine = fine and (left[inner] < len(right) - 1).all() and len(np.unique(below)) == len(below)
+        fine = fine and below.min(initial=len(right)) >= len(self.at)
         if not fine or (len(inner) and right.shape[1] <= self.bins.max(initial=0)):
             raise StepError("nodes of a tree lead astray: they were not made by this protocol")
 

@@ -154,7 +154,7 @@ class Settings(Method):
         if coordinator.components.protection.adds_noise:
             coordinator.round(self.noisy_start, self.begin_noisy)
             return
-        for _ in range(cuts.SUMS):
+        for _ in range(cuts.SUMS if Buckets(coordinator.schema, self.buckets).numbers else 0):
             coordinator.round(self.counts, self.narrow)
         coordinator.round(self.labels, self.begin)
 
