@@ -4,8 +4,6 @@ The manifest carries the names and settings of these frozen dataclasses, never t
 its own copy from what it has installed. A :class:`Registry` has components of one kind by name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib
@@ -77,7 +75,7 @@ class Component:
             flat |= value.config() if isinstance(value, SettingsGroup) else {field.name: value}
         return flat
 
-    def carry_over(self, party: Party, earlier: Party) -> None:
+    def carry_over(self, party: "Party", earlier: "Party") -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @property

@@ -5,8 +5,6 @@ of one is (:mod:`tacit.protections.secret_sharing.election`). A key server or le
 leader applies totals by itself, and tells what a method lets others know of the result (``release``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
