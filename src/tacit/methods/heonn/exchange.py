@@ -113,10 +113,6 @@ class Units:
         """Return m = XᵀFF d̄ in these units."""
         return np.asarray(m / (self.lengths[:, None] * (self.slope * self.target_unit)))
 
-    def first(self, size: int) -> "Units":
-        """Return the units of the first columns."""
-        return replace(self, lengths=self.lengths[:size])
-
 
 def find_absurd(piece: Matrix) -> str | None:
     """Return a complaint about entries whose squares overflow, or None."""
