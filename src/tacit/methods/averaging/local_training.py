@@ -123,8 +123,7 @@ class LocalTraining(SettingsGroup):
 
 def shorten(gradient: Vector) -> Vector:
     """Shorten a gradient of squared errors, of any slope: one far value would throw training off."""
-    shorter: Vector = gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
-    return shorter
+    return gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
 
 
 def train_client(

@@ -232,5 +232,4 @@ class Leadership:
         """The key, at the client that leads."""
         if KEY not in self._party.vault:
             raise OpeningError(f"{self._party.id} does not lead: totals open at the leader alone")
-        found: Secret = self._party.vault[KEY]
-        return found
+        return self._party.vault[KEY]
