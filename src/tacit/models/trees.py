@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, DataError, extra, nearest
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -167,10 +167,8 @@ class BoostedTrees(Predictor):
 
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
-        try:
+        with extra("xgboost is not installed: pip install 'tacit-fl[xgboost]'"):
             import xgboost
-        except ImportError:
-            raise UnavailableError("xgboost is not installed: pip install 'tacit-fl[xgboost]'") from None
         return xgboost.Booster(model_file=bytearray(self.to_bytes("xgboost")))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
