@@ -21,17 +21,10 @@ Arrays = dict[str, NDArray[Any]]
 
 LOSSES = {"logistic": "classification", "softmax": "classification"}
 LOSSES |= {"squared": "regression", "poisson": "regression"}
-NODES = {  # arrays with an entry for each node
-    "feature": np.int32,
-    "threshold": np.float32,
-    "default_left": np.uint8,
-    "left": np.int32,
-    "right": np.int32,
-    "category_row": np.int32,
-    "value": np.float64,
-    "gain": np.float64,
-    "cover": np.float64,
-}
+# Arrays with an entry for each node.
+NODES: dict[str, Any] = {"feature": np.int32, "threshold": np.float32, "default_left": np.uint8}
+NODES |= dict.fromkeys(("left", "right", "category_row"), np.int32)
+NODES |= dict.fromkeys(("value", "gain", "cover"), np.float64)
 ARRAYS = {"categories": np.uint8, "tree_start": np.int32, "tree_output": np.int32, "base": np.float64}
 BLOCK = 2**18  # leaves that are looked up at once
 
