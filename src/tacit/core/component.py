@@ -20,10 +20,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.core.party import Party
 from tacit.core.settings_group import Setting, SettingsGroup, check_settings, groups_of, settings_of
-
-if typing.TYPE_CHECKING:
-    from tacit.core.party import Party
 
 Built = TypeVar("Built")
 
@@ -75,7 +73,7 @@ class Component:
             flat |= value.config() if isinstance(value, SettingsGroup) else {field.name: value}
         return flat
 
-    def carry_over(self, party: "Party", earlier: "Party") -> None:
+    def carry_over(self, party: Party, earlier: Party) -> None:
         """Take over what a client must not count anew from an earlier attempt at the same run."""
 
     @property
