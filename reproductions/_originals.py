@@ -175,8 +175,8 @@ def fetch_original(name: str, progress: Progress | None = None) -> Path:
 
 def prepare(facts: DataSet, folder: Path, progress: Progress | None = None) -> Path:
     """Download, parse, verify and store one data set in a folder; what is there already is not fetched."""
-    if not facts.downloadable:
-        some = ", ".join(name for name, known in catalog().items() if known.downloadable)
+    if not facts.urls:
+        some = ", ".join(name for name, known in catalog().items() if known.urls)
         raise ConfigError(
             f"'{facts.name}' cannot be downloaded: put {facts.name}.parquet into the folder that TACIT_DATA "
             f"names, or fetch one of {some}"

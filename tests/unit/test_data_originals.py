@@ -77,7 +77,7 @@ def text(rows: np.ndarray, separator: str = ",") -> str:
 
 
 def test_every_downloadable_set_has_a_reader() -> None:
-    assert {facts.original for facts in catalog().values() if facts.downloadable} == set(READERS)
+    assert {facts.original for facts in catalog().values() if facts.urls} == set(READERS)
     assert all(len(facts.archives) in (0, len(facts.urls)) for facts in catalog().values())
     assert [len(names) for names in (SUSY, HIGGS, HEPMASS, CREDIT, ADULT)] == [18, 28, 28, 23, 14]
 

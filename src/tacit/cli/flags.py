@@ -1,7 +1,5 @@
 """Settings of a run as flags: made from their descriptions, and read together with a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,12 +26,12 @@ class SettingsCommand(TyperCommand):
 
     base: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings that are other than a run's by default
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: "Key") -> bool:
         """Return whether the command has the flag of a setting."""
         return True
 
     @cached_property
-    def settings(self) -> dict[str, tuple[Key, TyperOption]]:
+    def settings(self) -> "dict[str, tuple[Key, TyperOption]]":
         """Keys and flags of the settings, by the name under which a context holds their value."""
         from tacit.runs.keys import list_keys
 
@@ -66,13 +64,13 @@ class SettingsCommand(TyperCommand):
 class ReadingCommand(SettingsCommand):
     """A command about one source of rows, with the flags that say how it is read."""
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: "Key") -> bool:
         from tacit.data.reading import Reading
 
         return key.table == "data" and hasattr(Reading, key.option.name)
 
 
-def _flag(key: Key) -> TyperOption:
+def _flag(key: "Key") -> TyperOption:
     from tacit.runs.keys import choices, describe, toml_value
 
     option, words = key.option, choices(key.option)
@@ -92,7 +90,7 @@ def _flag(key: Key) -> TyperOption:
     )
 
 
-def read_settings(context: typer.Context, file: Path | None) -> Settings:
+def read_settings(context: typer.Context, file: Path | None) -> "Settings":
     """Read the settings of a run from a file and flags; flags override it."""
     from tacit.runs.settings import Settings
 
@@ -113,7 +111,7 @@ def read_auto(context: typer.Context, file: Path | None) -> dict[str, Any] | Non
     return read_tables(context, {key: value for key, value in below.items() if key != "method"}, words, found)
 
 
-def read_survey(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], SurveySettings]:
+def read_survey(context: typer.Context, file: Path | None) -> "tuple[dict[str, Any], SurveySettings]":
     """Read the tables of a run from a file and flags, and the table [survey] of the file."""
     from tacit.core.component import from_plain
     from tacit.runs.settings import table_of

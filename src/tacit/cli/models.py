@@ -1,7 +1,5 @@
 """Commands about models: export one, and predict with it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -141,7 +139,7 @@ def deliver(found: Any, to: Path | None, what: str, as_json: bool) -> None:
         sys.stdout.buffer.write(visible(raw.decode(), "\n").encode() if sys.stdout.isatty() else raw)
 
 
-def write_model(model: Model, path: Path, kind: str | None = None) -> dict[str, Any]:
+def write_model(model: "Model", path: Path, kind: str | None = None) -> dict[str, Any]:
     """Write a model as its file's name ends, or as ``kind`` says; return what was written."""
     from tacit.models.predictor import kind_of
     from tacit.runs.folder import RunFolder
@@ -153,7 +151,7 @@ def write_model(model: Model, path: Path, kind: str | None = None) -> dict[str, 
     return {"format": kind, "path": str(path), "bytes": len(content)}
 
 
-def _file_of(folder: RunFolder) -> Path:
+def _file_of(folder: "RunFolder") -> Path:
     path = folder.path / "model.safetensors"
     if not path.is_file():
         raise ConfigError(f"{folder.path} holds no model: the run did not finish, or sites keep it")

@@ -1,6 +1,7 @@
 """Flags of components: ``--lam 0.01`` belongs to whichever chosen component has an option of that name."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tacit.core.component import Option
@@ -121,8 +122,6 @@ def literal(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

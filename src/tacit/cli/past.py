@@ -1,7 +1,5 @@
 """Commands about runs that are over: list, show, compare, and who saw what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +33,7 @@ def show(
         say(as_json, brief(result), run_table(result), f"\nreport: {folder.path / 'report.html'}")
 
 
-def _show_costs(folder: RunFolder, by: list[str], as_json: bool) -> None:
+def _show_costs(folder: "RunFolder", by: list[str], as_json: bool) -> None:
     from pyarrow import Table
 
     from tacit.cli.models import deliver
@@ -131,7 +129,7 @@ def compare(
         stderr.print(Text(f"warning: {found['warning']}"), soft_wrap=True)
 
 
-def find_run(name: str, out: str) -> RunFolder:
+def find_run(name: str, out: str) -> "RunFolder":
     """Find a run; where it is "latest" and a later one has no result, say so."""
     from tacit.runs.folder import RunFolder
 

@@ -1,7 +1,5 @@
 """Commands that train: run a job, go on with one that was stopped, and search a method's settings."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from math import isfinite
@@ -51,7 +49,7 @@ def resume(name: RunName = "latest", out: Out = "runs", as_json: Json = False, q
 
 
 def perform(
-    settings: Settings, checkpoint: Checkpoint | None, as_json: bool, quiet: bool, chosen: str = ""
+    settings: "Settings", checkpoint: "Checkpoint | None", as_json: bool, quiet: bool, chosen: str = ""
 ) -> None:
     """Run a job on the engine of its settings, and say what came of it."""
     from tacit.cli.progress import ProgressBars

@@ -1,7 +1,5 @@
 """Commands of a standing federation: start it, add, withdraw, ask for weights, merge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -45,7 +43,7 @@ class StartCommand(SettingsCommand):
         "protect": {"name": "bfv"},  # masks go with each batch, and totals that clients open would not stand
     }
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: "Key") -> bool:
         return key.flag in FLAGS
 
 
@@ -209,7 +207,7 @@ def _open_at_sites(state: Path, as_json: bool) -> None:
 
 
 @contextmanager
-def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Standing]:
+def _opened(state: Path, as_json: bool, *, connect: bool = True) -> "Iterator[Standing]":
     from tacit.standing import Standing, read
 
     with (
@@ -222,7 +220,7 @@ def _opened(state: Path, as_json: bool, *, connect: bool = True) -> Iterator[Sta
 @contextmanager
 def _connected(
     tables: dict[str, Any], as_json: bool, *, connect: bool = True
-) -> Iterator[tuple[Federation, Events]]:
+) -> "Iterator[tuple[Federation, Events]]":
     from tacit.core.events import Events
 
     if tables["run"]["engine"] != "flower":
@@ -255,7 +253,7 @@ def _at_sites(folder: Path, given: dict[str, Any], tables: set[str]) -> dict[str
     )
 
 
-def _lasting(settings: Settings) -> dict[str, Any]:
+def _lasting(settings: "Settings") -> dict[str, Any]:
     """Return settings by which the same rows are found from another folder, too."""
     from tacit.data.files import absolute, is_path
     from tacit.runs.settings import merged
@@ -265,7 +263,7 @@ def _lasting(settings: Settings) -> dict[str, Any]:
     return merged(settings.as_tables(), {"data": {"name": lasting if len(lasting) > 1 else lasting[0]}})
 
 
-def _federation(tables: dict[str, Any]) -> Federation:
+def _federation(tables: dict[str, Any]) -> "Federation":
     from tacit.runs.experiment import build_federation
     from tacit.runs.settings import Settings
 
@@ -283,7 +281,7 @@ def _rows(text: str | None) -> tuple[int, int] | None:
     return int(first), int(last)
 
 
-def _say_receipts(as_json: bool, receipts: list[Receipt]) -> None:
+def _say_receipts(as_json: bool, receipts: "list[Receipt]") -> None:
     words = ["withdrawn" if each.withdrawn else "added" if each.new else "there already" for each in receipts]
     text = "\n".join(f"{each.id}: {word}" for each, word in zip(receipts, words, strict=True))
     say(as_json, {"receipts": [each._asdict() for each in receipts]}, text)

@@ -4,8 +4,6 @@ The manifest carries the names and settings of these frozen dataclasses, never t
 its own copy from what it has installed. A :class:`Registry` has components of one kind by name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib
@@ -22,10 +20,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from tacit.core.errors import ConfigError, nearest
+from tacit.core.party import Party
 from tacit.core.settings_group import Setting, SettingsGroup, check_settings, groups_of, settings_of
-
-if typing.TYPE_CHECKING:
-    from tacit.core.party import Party
 
 Built = TypeVar("Built")
 

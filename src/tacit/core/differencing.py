@@ -9,8 +9,6 @@ A total opens if the clients in it are those of an earlier one, or differ from e
 total must have, and no sum or difference of several shows fewer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -139,7 +137,7 @@ class OpenedTotals:
         return Message(totals=msgspec.json.encode(told))
 
     @classmethod
-    def from_message(cls, fields: Mapping[str, Any]) -> OpenedTotals:
+    def from_message(cls, fields: Mapping[str, Any]) -> "OpenedTotals":
         """Read what :meth:`to_message` returned."""
         found = cls()
         found._marked = True

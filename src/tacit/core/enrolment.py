@@ -1,7 +1,5 @@
 """Enrolment: coordinator and parties agree on the manifest, on keys for their messages, and on the schema."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +71,7 @@ class Enrolment:
         there, tries = set(link.transport.engine.present()), link.transport.unanswered
         return tuple(n for n in invited if n in there and 0 < tries[n] <= MOST_INVITATIONS)
 
-    def admit(self, names: Sequence[str], agreement: Agreement) -> tuple[str, ...]:
+    def admit(self, names: Sequence[str], agreement: "Agreement") -> tuple[str, ...]:
         """Enrol parties that come later, under the schema that was agreed; return those that could be."""
         link = self._link
         agreement.hold(link.schema)  # of which it has the vocabulary declared
@@ -92,7 +90,7 @@ class Enrolment:
         return {"manifest": manifest, **add_prefix("protection/", self._protection.greet())}
 
     def _introduced(
-        self, asked: Sequence[str], call: Mapping[str, Any], agreement: Agreement
+        self, asked: Sequence[str], call: Mapping[str, Any], agreement: "Agreement"
     ) -> tuple[str, ...]:
         link = self._link
         enrolled = []

@@ -4,7 +4,8 @@ Each class carries the exit code with which the ``tacit`` command ends (docs/exi
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 MOST_NAMES, LONGEST = 1000, 40  # that are compared with a mistyped name, and characters of each
@@ -116,6 +117,15 @@ class UnavailableError(TacitError):
     """Something outside is missing: a download without network, a full disk, an optional package."""
 
     exit_code = 6
+
+
+@contextmanager
+def extra(told: str) -> Iterator[None]:
+    """Say of an import within the block how to get the package, if it is an extra that is not there."""
+    try:
+        yield
+    except ImportError:
+        raise UnavailableError(told) from None
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -1,7 +1,5 @@
 """Layouts: how the named arrays of a contribution become one vector, and which values it may hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -100,7 +98,7 @@ class Layout:
         ]
         return float(max(ratios, default=1.0))
 
-    def growing(self) -> Layout:
+    def growing(self) -> "Layout":
         """Return the same layout of a total that stands, which later clients join."""
         grown = copy(self)
         grown.grows = True

@@ -1,7 +1,5 @@
 """The manifest: what a federation has agreed on, named everywhere by its digest."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Mapping
@@ -32,9 +30,9 @@ MOST_COUNT = 1000  # the largest least count: protected sums resolve thousandths
 class Components(NamedTuple):
     """The parts that a manifest names, built at this party."""
 
-    method: Method
-    protection: Protection
-    preparation: Preparation
+    method: "Method"
+    protection: "Protection"
+    preparation: "Preparation"
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -58,7 +56,7 @@ class Manifest:
     reveals: tuple[str, ...] = ()  # contributions whose totals the coordinator gets, wherever totals open
 
     @classmethod
-    def of(cls, run: str, components: Components, **settings: Any) -> Manifest:
+    def of(cls, run: str, components: Components, **settings: Any) -> "Manifest":
         """Write down built parts by name and settings."""
         described = {
             kind: {"name": part.registered_name(), "config": part.config()}
@@ -87,7 +85,7 @@ class Manifest:
         return Message({**values, "declared": msgspec.json.encode(thawed(self.declared))})
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Manifest:
+    def from_message(cls, message: Mapping[str, Any]) -> "Manifest":
         """Read a manifest; unknown or missing fields are refused."""
         known = {f.name for f in fields(cls)}
         if message.keys() != known:

@@ -11,8 +11,6 @@ decoding refuses all others, so equal messages are equal bytes and digests mean 
 length is checked against the bytes that are really there before anything is allocated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import ItemsView, Iterator, Mapping
@@ -52,7 +50,7 @@ class Message(Mapping[str, Any]):
         self._fields = {name: values.freeze(value, name) for name, value in source.items()}
 
     @classmethod
-    def _trusted(cls, fields: dict[str, Value]) -> Message:
+    def _trusted(cls, fields: dict[str, Value]) -> "Message":
         message = cls.__new__(cls)
         message._fields = fields
         return message
@@ -79,12 +77,12 @@ class Message(Mapping[str, Any]):
     def items(self) -> ItemsView[str, Any]:
         return self._fields.items()
 
-    def __or__(self, new: Mapping[str, Any]) -> Message:
+    def __or__(self, new: Mapping[str, Any]) -> "Message":
         """Join with further fields; what is frozen already is not looked at again."""
         more = new if isinstance(new, Message) else Message(new)
         return Message._trusted({**self._fields, **more._fields})
 
-    def without(self, name: str) -> Message:
+    def without(self, name: str) -> "Message":
         """Return the same message without one field."""
         return Message._trusted({key: value for key, value in self._fields.items() if key != name})
 
@@ -135,7 +133,7 @@ class Message(Mapping[str, Any]):
         return b"".join(pieces)
 
     @classmethod
-    def decode(cls, raw: bytes, limit: int = DEFAULT_LIMIT) -> Message:
+    def decode(cls, raw: bytes, limit: int = DEFAULT_LIMIT) -> "Message":
         """Decode bytes that are exactly what :meth:`encode` would give; arrays are read-only views."""
         size = len(raw)
         if size > limit:

@@ -1,7 +1,5 @@
 """What the core asks of a method, and what all methods have in common."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -114,7 +112,7 @@ class Method(Component):
             why = f"{self.name} does not weigh them" if task == "classification" else "a regression has none"
             raise ConfigError(f"class_weight = '{self.class_weight}' is for classes, and {why}: leave it out")
 
-    def incompatibility(self, protection: Protection) -> str | None:
+    def incompatibility(self, protection: "Protection") -> str | None:
         """Return why a protection makes no sense for this method, if so; asked before anything is sent."""
         return None
 
@@ -137,11 +135,11 @@ class Method(Component):
         """Whether class counts are summed."""
         return self.class_weight is not None
 
-    def agreements(self, schema: Any, protection: Protection) -> dict[str, tuple[Any, Any]]:
+    def agreements(self, schema: Any, protection: "Protection") -> dict[str, tuple[Any, Any]]:
         """Return what is summed before :meth:`train`, by the name of a shared value that follows from it."""
         return {CLASS_WEIGHTS: (self.class_counts, self.balance_classes)} if self.class_weight else {}
 
-    def finds_scale_itself(self, coordinator: Coordinator) -> bool:
+    def finds_scale_itself(self, coordinator: "Coordinator") -> bool:
         """Return whether :meth:`train` finds the scale in its own sums, so that none is agreed before it."""
         return False
 
@@ -179,7 +177,7 @@ class Method(Component):
         """Return what people should know of the folded clear fields, such as what a truncation left out."""
         return ()
 
-    def train(self, coordinator: Coordinator) -> None:
+    def train(self, coordinator: "Coordinator") -> None:
         """Train the method: the coordinator's view of the paper."""
         raise TypeError(f"{type(self).__name__} must say how it trains")
 

@@ -4,8 +4,6 @@ A party's *state* holds message types only and its *vault* holds secrets; a step
 commits them whole or leaves them as they were. Its *cache* may vanish. Nothing else survives a step.
 """
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,7 +54,7 @@ class State(_Fields[Any]):
         return Message(self.data).encode()
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> State:
+    def from_bytes(cls, raw: bytes) -> "State":
         """Read back what :meth:`to_bytes` wrote."""
         return cls(Message.decode(raw))
 
@@ -112,7 +110,7 @@ class Party:
     pinned: Callable[[str], bytes] = no_identities  # identity keys of other parties
     signing_key: Secret | None = None  # where it is not the one that belongs to ``secret``
     preshared: Callable[[str], tuple[Secret, bytes]] = _no_exchange_keys  # its own key, and another's
-    earlier: Callable[[str], Party | None] | None = None  # itself under another manifest, by digest
+    earlier: "Callable[[str], Party | None] | None" = None  # itself under another manifest, by digest
     charge: Callable[[Charge], None] = lambda charge: None  # counts noise durably, and refuses too much of it
     roster: Collection[str] = ()  # all clients of the federation, where this site knows them by itself
     least_rows: int = 1  # that it brings to a standing federation at a time

@@ -1,7 +1,5 @@
 """A sum under way, as the coordinator and its protection see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

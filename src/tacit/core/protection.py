@@ -4,8 +4,6 @@ Settings (:class:`Protection`) are known to all; what is done at the coordinator
 and at a client (:class:`ClientHalf`) are classes of their own: a file shows on whose machine a line runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -95,7 +93,7 @@ class Protection(Component):
         return ()
 
     @property
-    def inner_protection(self) -> Protection | None:
+    def inner_protection(self) -> "Protection | None":
         """The protection that this one is around, if it is around one."""
         return None
 
@@ -104,15 +102,15 @@ class Protection(Component):
         """What this protection promises with these settings."""
         raise TypeError(f"{type(self).__name__} must state its promises")
 
-    def at_coordinator(self, link: Link) -> CoordinatorHalf:
+    def at_coordinator(self, link: "Link") -> "CoordinatorHalf":
         """Return what this protection does at the coordinator of a run."""
         raise TypeError(f"{type(self).__name__} must say what it does at the coordinator")
 
-    def at_client(self, party: Party) -> ClientHalf:
+    def at_client(self, party: Party) -> "ClientHalf":
         """Return what this protection does at a client."""
         raise TypeError(f"{type(self).__name__} must say what it does at a client")
 
-    def at_service(self, party: Party) -> ClientHalf:
+    def at_service(self, party: Party) -> "ClientHalf":
         """Return what this protection does at one of its ``services``."""
         raise TypeError(f"{type(self).__name__} has no services")
 
@@ -150,7 +148,7 @@ class Protection(Component):
 class CoordinatorHalf:
     """What a protection does at the coordinator; its own state holds no secret: those are in the vault."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: "Link") -> None:
         self.link = link
         self.leader = ""  # the client that alone opens totals, where one does
 
@@ -169,12 +167,12 @@ class CoordinatorHalf:
     def admit(self, names: Sequence[str]) -> None:
         """Give parties that come later the keys they need."""
 
-    def gather(self, pending: PendingSum) -> Mapping[str, Any]:
+    def gather(self, pending: "PendingSum") -> Mapping[str, Any]:
         """Form the protected total, folding contributions one by one."""
         raise TypeError(f"{type(self).__name__} must say how contributions are gathered")
 
     def multiply(
-        self, pending: PendingSum, total: Mapping[str, Any], operator: Callable[[], Any]
+        self, pending: "PendingSum", total: Mapping[str, Any], operator: Callable[[], Any]
     ) -> Mapping[str, Any] | None:
         """Multiply an unopened total by the method's matrix: ``multiplied`` is in it; None if it cannot."""
         return None
@@ -205,7 +203,7 @@ class CoordinatorHalf:
 
     # -- totals that grow: only of protections that are ``incremental`` --------------------------------
 
-    def accepted(self, pending: PendingSum, summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def accepted(self, pending: "PendingSum", summands: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return good contributions one by one, made for a total of at most so many."""
         raise TypeError(f"{type(self).__name__} forms totals of whole batches only")
 

@@ -1,7 +1,5 @@
 """What the federation shares: the agreed schema and the values learnt so far."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ class Shared(Message):
         super().__init__(values)
         self.schema, self._digest = schema, ""
 
-    def __or__(self, new: Mapping[str, Any]) -> Shared:
+    def __or__(self, new: Mapping[str, Any]) -> "Shared":
         return Shared(self.schema, super().__or__(new))
 
     def digest(self) -> str:

@@ -6,8 +6,6 @@ the coordinator has written down. Only where parties vanish with the process, in
 reads the replica of a client and hands it to all of them. No secret is ever in a snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,7 +64,7 @@ class Snapshot:
         return Message(fields)
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any], read_schema: Callable[[Message], Any]) -> Snapshot:
+    def from_message(cls, message: Mapping[str, Any], read_schema: Callable[[Message], Any]) -> "Snapshot":
         """Read what :meth:`to_message` returned."""
         schema = read_schema(Message.decode(message["schema"]))
         return cls(
@@ -88,14 +86,14 @@ class EnrolledParty(NamedTuple):
     protection: bytes
 
 
-def take(coordinator: Coordinator) -> Snapshot:
+def take(coordinator: "Coordinator") -> Snapshot:
     """Return all that a coordinator with the same parties needs to go on."""
     log = Message(coordinator.link.briefing.write_all())
     kept = coordinator.protection.snapshot()
     return Snapshot(coordinator.schema, {}, coordinator.shared, log, sums=coordinator.sums, protection=kept)
 
 
-def take_parties(coordinator: Coordinator) -> list[EnrolledParty]:
+def take_parties(coordinator: "Coordinator") -> list[EnrolledParty]:
     """Return what is to be written down of each party, in party order."""
     known, protection = coordinator.link.briefing.known, coordinator.protection
     return [
@@ -105,7 +103,7 @@ def take_parties(coordinator: Coordinator) -> list[EnrolledParty]:
 
 
 def restore(
-    coordinator: Coordinator, snapshot: Snapshot, parties: Iterable[EnrolledParty], block: int
+    coordinator: "Coordinator", snapshot: Snapshot, parties: Iterable[EnrolledParty], block: int
 ) -> None:
     """Let a new coordinator go on with the same parties, with serial numbers of a new block."""
     link, enrolled = coordinator.link, list(parties)
@@ -122,7 +120,7 @@ def restore(
     coordinator.protection.restore(snapshot.protection, kept)
 
 
-def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
+def take_checkpoint(coordinator: "Coordinator") -> Snapshot | None:
     """Return what a run can go on from, now that a round is complete; None if no client has one whole."""
     link, shared, progress, log = coordinator.link, coordinator.shared, coordinator.progress, Message()
     learnt = coordinator.learnt
@@ -140,7 +138,7 @@ def take_checkpoint(coordinator: Coordinator) -> Snapshot | None:
 
 
 def make_checkpoint(
-    coordinator: Coordinator,
+    coordinator: "Coordinator",
     progress: Mapping[str, Any],
     shared: Shared | None,
     log: Message | None = None,
@@ -162,7 +160,7 @@ def make_checkpoint(
     )
 
 
-def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], int] | None:
+def _read_replica(coordinator: "Coordinator") -> tuple[Shared, Mapping[str, Any], int] | None:
     """Return a client's replica after a round that it has opened, which may be the one before the last.
 
     With it come what the method counted by then, and the number of totals behind it. The client is told
@@ -187,7 +185,7 @@ def _read_replica(coordinator: Coordinator) -> tuple[Shared, Mapping[str, Any], 
     return shared, coordinator.progress_at[position], coordinator.learnt_before + position
 
 
-def resume(coordinator: Coordinator, snapshot: Snapshot, sums: int) -> None:
+def resume(coordinator: "Coordinator", snapshot: Snapshot, sums: int) -> None:
     """Let a coordinator whose parties enrolled anew go on; each attempt since has spent one round's sums."""
     if coordinator.schema != snapshot.schema:
         raise DataError("the clients' schema is not that of the run they go on with: bring the same columns")

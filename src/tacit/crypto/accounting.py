@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
-from tacit.core.errors import ConfigError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, extra, nearest
 
 Mechanism = Literal["gaussian", "discrete"]
 ORDERS = (*range(2, 65), *range(72, 257, 8), 320, 512, 1024)
@@ -117,10 +117,8 @@ def _bound(releases: Releases, delta: float) -> float:
 
 
 def _library() -> Any:
-    try:
+    with extra("dp-accounting is not installed: pip install dp-accounting"):
         import dp_accounting  # type: ignore[import-untyped]
-    except ImportError:
-        raise UnavailableError("dp-accounting is not installed: pip install dp-accounting") from None
     return dp_accounting
 
 

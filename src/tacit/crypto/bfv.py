@@ -18,8 +18,6 @@ Reference: Fan, Vercauteren, "Somewhat practical fully homomorphic encryption", 
 Zucca, "A full RNS variant of FV like somewhat homomorphic encryption schemes", 2016, which SEAL implements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,7 +55,7 @@ class Parameters:
     plain_bits: int  # totals are known modulo 2 to the power of this
 
     @classmethod
-    def holding(cls, values: int, plain_bits: int, summands: int) -> Parameters:
+    def holding(cls, values: int, plain_bits: int, summands: int) -> "Parameters":
         """Return the smallest ring for totals of so many vectors and bits; refuse what no ring holds."""
         if not 1 <= summands <= MOST_SUMMANDS:
             raise ConfigError(f"{summands:,} summands declared: from 1 to {MOST_SUMMANDS:,} are possible")
@@ -74,7 +72,7 @@ class Parameters:
         return cls(SMALL if small else USUAL, fits[0], plain_bits)
 
     @classmethod
-    def named(cls, name: str) -> Parameters:
+    def named(cls, name: str) -> "Parameters":
         """Return the parameters of a name that came in a blob."""
         parts = name.split("-")
         if len(parts) == 3 and all(part.isdecimal() and len(part) < 5 for part in parts):

@@ -8,8 +8,6 @@ Guard bits for the number of summands are counted in, and totals are decoded as 
 floats would be wrong beyond 2^53.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, fsum
@@ -126,7 +124,7 @@ class FixedPoint:
     @lru_cache(maxsize=8)  # clients of one process share layouts
     def of(
         cls, layout: Layout, bits: int, summands: int, clip: bool = False, *, tight: bool = False
-    ) -> FixedPoint:
+    ) -> "FixedPoint":
         """Return the encoding of a layout's vectors; a ``tight`` one leaves no room beyond known totals."""
         fine = layout.fine if any(field.fine for field in layout.fields) else None
         # Digits of values that are cut add up like those of any others.
@@ -138,7 +136,7 @@ class FixedPoint:
 
     @classmethod
     @lru_cache(maxsize=8)
-    def whole(cls, layout: Layout, summands: int) -> FixedPoint:
+    def whole(cls, layout: Layout, summands: int) -> "FixedPoint":
         """Return the encoding of whole numbers as themselves, with no bit more than their sum needs.
 
         >>> from tacit.core.layout import Field, Layout

@@ -64,8 +64,7 @@ def integer_sensitivity(bound: float, scale: float, values: int) -> float:
 def flip_coins(probability: float, size: int, rng: np.random.Generator | None = None) -> NDArray[np.bool_]:
     """Return for each of ``size`` units whether it is drawn (Poisson sampling)."""
     # Words as numbers between 0 and 1, neither included.
-    drawn: NDArray[np.bool_] = ((_source(rng)(size) >> np.uint64(12)) + 0.5) * 2.0**-52 < probability
-    return drawn
+    return ((_source(rng)(size) >> np.uint64(12)) + 0.5) * 2.0**-52 < probability
 
 
 def add_noise(

@@ -44,15 +44,10 @@ class DataSet:
     groups: tuple[str, ...] = ()
     sha256: str = ""
     content: str = ""
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()  # from which `tacit data fetch` can get it
     archives: tuple[str, ...] = ()  # SHA-256 of the files at these addresses
     original: str = ""  # their format, a name in reproductions/_formats.py
     size: str = ""  # how much there is to download
-
-    @property
-    def downloadable(self) -> bool:
-        """Whether ``tacit data fetch`` can get it."""
-        return bool(self.urls)
 
 
 @cache

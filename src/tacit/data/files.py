@@ -177,7 +177,7 @@ def locate(name_or_path: str | Path) -> str | Path:
         if (path := folder / f"{name}.parquet").is_file():
             return path
     if name in catalog():
-        fetch = f"run `tacit data fetch {name}`, or " if catalog()[name].downloadable else ""
+        fetch = f"run `tacit data fetch {name}`, or " if catalog()[name].urls else ""
         raise UnavailableError(
             f"the data set '{name}' is not on this machine: {fetch}put {name}.parquet into the folder that "
             f"TACIT_DATA names (looked in {', '.join(str(folder) for folder in folders())})"
@@ -223,7 +223,7 @@ def available() -> list[Known]:
             title = catalog()[path.stem].title if path.stem in catalog() else ""
             found.setdefault(path.stem, Known(path.stem, "file", str(path), title))
     for name, facts in catalog().items():
-        kind: Literal["downloadable", "absent"] = "downloadable" if facts.downloadable else "absent"
+        kind: Literal["downloadable", "absent"] = "downloadable" if facts.urls else "absent"
         where = f"{facts.urls[0]} ({facts.size})" if facts.urls else f"put {name}.parquet into TACIT_DATA"
         found.setdefault(name, Known(name, kind, where, facts.title))
     return sorted(found.values(), key=lambda known: known.name)

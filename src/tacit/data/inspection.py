@@ -217,6 +217,6 @@ def _compare(path: Path, table: Table, entry: DataSet, result: dict[str, Any]) -
         yield Finding("info", "digest", "", "the file is another writing of exactly the catalogue's rows")
     elif expected:
         result["digest"] = "other"
-        again = f" with `tacit data fetch {entry.name}`" if entry.downloadable else ""
+        again = f" with `tacit data fetch {entry.name}`" if entry.urls else ""
         text = f"{path} has SHA-256 {digest}, expected {expected}, and other content than the catalogue's: "
         yield Finding("error", "digest", "", f"{text}get it again{again}, or give it another name")

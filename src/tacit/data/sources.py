@@ -12,7 +12,7 @@ from shlex import quote
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, DataError, extra, nearest
 from tacit.data.database import is_database, read_query
 from tacit.data.reading import THOUSANDS, THREE, Reading
 
@@ -76,10 +76,8 @@ def read_parquet(path: Path) -> Any:
 
 def read_sheet(file: IO[bytes], name: str, sheet: str | None = None) -> tuple[list[list[Any]], str]:
     """Return the cells of a sheet of an Excel file, row by row, and a note if it is one of several."""
-    try:
+    with extra(f"reading {name} needs pip install 'tacit-fl[excel]'"):
         from python_calamine import CalamineError, CalamineWorkbook
-    except ImportError:
-        raise UnavailableError(f"reading {name} needs pip install 'tacit-fl[excel]'") from None
     raw = file.read()
     try:
         _check_extent(raw, name)

@@ -3,8 +3,6 @@
 Messages are pushed and replies pulled as they arrive: the coordinator folds the first while others compute.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -29,7 +27,7 @@ LONGEST = 1e7  # seconds of a step
 GRACE = 60.0  # seconds beyond a step's own time: polls, and the way
 
 
-def pack(call: bytes, job: bytes | None = None, seconds: float | None = None) -> RecordDict:
+def pack(call: bytes, job: bytes | None = None, seconds: float | None = None) -> "RecordDict":
     """Write an ask, or, as ``call`` alone, a reply into Flower's records.
 
     ``seconds`` are those that the step may take, or has taken. Each record is a request more on either side,
@@ -52,7 +50,7 @@ def pack(call: bytes, job: bytes | None = None, seconds: float | None = None) ->
     return RecordDict({**records, "about": ConfigRecord(about)})
 
 
-def unpack(records: RecordDict) -> tuple[bytes, bytes, float | None]:
+def unpack(records: "RecordDict") -> tuple[bytes, bytes, float | None]:
     """Read what :func:`pack` wrote: call, job, and seconds."""
     try:
         about: Any = records["about"]
@@ -94,7 +92,7 @@ class FlowerEngine:
     persistent = True
 
     def __init__(
-        self, grid: Grid, roster: Roster, *, timeout: float | None = None, limit: int = DEFAULT_LIMIT
+        self, grid: "Grid", roster: "Roster", *, timeout: float | None = None, limit: int = DEFAULT_LIMIT
     ) -> None:
         self._grid, self._roster = grid, roster
         self._timeout, self._limit = timeout, limit

@@ -1,7 +1,5 @@
 """Who holds which rows: many parties' rows in one table, or tables that were never in one place."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
@@ -65,7 +63,7 @@ class Holdings:
         together = look_at_sites(sites_of(self.table))
         return {self.table.name: [*look(self.table), *together]} if self.table.rows else {}
 
-    def part(self, indices: NDArray[np.int64]) -> Holdings:
+    def part(self, indices: NDArray[np.int64]) -> "Holdings":
         """Return the holdings of some parties only."""
         sizes = np.diff(self.offsets)[indices]
         pieces = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in indices]

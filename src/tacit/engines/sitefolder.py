@@ -1,7 +1,5 @@
 """A site's folder: who it is, whom it knows, and where its rows are."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -119,7 +117,7 @@ class SiteFolder:
     @classmethod
     def create(
         cls, path: Path, settings: SiteSettings, key: Secret, policy: Policy | None = None
-    ) -> SiteFolder:
+    ) -> "SiteFolder":
         """Make a site's folder with a new secret; its roster is written once all identities are known."""
         path.mkdir(parents=True, mode=0o700)
         (path / "site.toml").write_text(cls.text_of(settings, policy), encoding="utf-8")

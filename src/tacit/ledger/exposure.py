@@ -8,19 +8,8 @@ from typing import Any, NamedTuple
 
 from tacit.core.display import Shown, html_table
 from tacit.core.events import Event, Received, Relayed, Replied, RunStarted, TotalOpened, WaveStarted
-from tacit.core.exposure import (
-    ALL,
-    CLIENT,
-    COORDINATOR,
-    EACH,
-    EXPERIMENTER,
-    INTRODUCTION,
-    KEYS,
-    OTHER,
-    RUN,
-    VOCABULARY,
-)
-from tacit.ledger.sentences import saw, sentences
+from tacit.core.exposure import ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER, RUN, VOCABULARY
+from tacit.ledger.sentences import INTRODUCTION, saw, sentences
 
 CLIENTS = "clients"
 OTHERS = {ALL, CLIENT, COORDINATOR, EACH, EXPERIMENTER, KEYS, OTHER, RUN}  # who and whom, but for services

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from tacit.core import events
-from tacit.core.errors import UnavailableError
+from tacit.core.errors import extra
 
 SCORES = ("accuracy", "balanced_accuracy", "f1", "auc", "loss", "r2", "rmse", "mae")
 EVERY = 0.2  # seconds between two changes: more would fill the notebook's connection
@@ -41,12 +41,8 @@ class History:
 
     def frame(self) -> Any:
         """Return the lines as a pandas DataFrame."""
-        try:
+        with extra("a history is a pandas DataFrame: pip install 'tacit-fl[notebook]'"):
             import pandas
-        except ImportError:
-            raise UnavailableError(
-                "a history is a pandas DataFrame: pip install 'tacit-fl[notebook]'"
-            ) from None
         return pandas.DataFrame(self.lines)
 
     def plot(self, axes: Any = None) -> Any:

@@ -14,8 +14,6 @@ votes, or the mean is taken. A memory of M_max values (eq. 9: ρ_s ρ_f ≤ M_ma
 patch here: a client takes a larger one in batches of so many values and combines their terms, as eq. 7 does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -263,5 +261,5 @@ class FedHEONNEnsemble(Method):
         return Ensemble(full, self.network.function(shared.schema), Inputs.of(shared), self.vote)
 
     @classmethod
-    def tiny(cls) -> FedHEONNEnsemble:
+    def tiny(cls) -> "FedHEONNEnsemble":
         return cls(estimators=3, samples=0.8, features=0.7, replace_samples=True)

@@ -37,7 +37,7 @@ from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.methods.averaging import architecture as learnt
-from tacit.methods.averaging import rounds
+from tacit.methods.averaging import rounds as turns
 from tacit.methods.averaging.aggregation import Change, ServerStep, Weighting
 from tacit.methods.averaging.architecture import Architecture, read_targets
 from tacit.methods.averaging.example_privacy import ExamplePrivacy
@@ -118,18 +118,17 @@ class FedAvg(Method):
         return self.privacy
 
     def train(self, coordinator: Coordinator) -> None:
-        rounds.give_back(coordinator, self.swap_kept, self.kept)
-        remaining = rounds.find_remaining(coordinator, self.rounds)
+        turns.give_back(coordinator, self.swap_kept, self.kept)
+        remaining = turns.find_remaining(coordinator, self.rounds)
         if not coordinator.progress and (coordinator.shared is None or "scale" not in coordinator.shared):
             self.agree(coordinator)
-        scores = self.hold_out, self.consent, self.take_back
-        monitor = HoldOutMonitor(self.stopping, coordinator, *scores, remaining.start)
+        monitor = HoldOutMonitor(self.stopping, coordinator, remaining.start)
         for number in remaining:
-            left = rounds.has_sums_left(coordinator, self.round_sums)
+            left = turns.has_sums_left(coordinator, self.round_sums)
             if not (left and self.budget.allows_round(coordinator, number, self.rounds, self.local.epochs)):
                 break
-            rounds.admit_late_clients(coordinator, number)
-            cohort = rounds.draw_cohort(coordinator, self.fraction, number)
+            turns.admit_late_clients(coordinator, number)
+            cohort = turns.draw_cohort(coordinator, self.fraction, number)
             cohort = self.prepare_round(monitor, cohort, number)
             going_on = monitor.run_round(number, self.update, self.step, cohort)
             known = {"over": not going_on, **self.compute_epsilon(coordinator, number + 1)}
@@ -150,7 +149,7 @@ class FedAvg(Method):
 
     def summarise(self, monitor: HoldOutMonitor) -> dict[str, Any]:
         """Return what a run that goes on later has to know."""
-        known = rounds.read_kept(monitor.coordinator, self.swap_kept, self.kept)
+        known = turns.read_kept(monitor.coordinator, self.swap_kept, self.kept)
         return known | {"best": monitor.best, "start": monitor.start}
 
     def compute_epsilon(self, coordinator: Coordinator, number: int) -> dict[str, float]:
@@ -214,20 +213,12 @@ class FedAvg(Method):
     def flaw(self, name: str, piece: Any, schema: Schema) -> str | None:
         return self.change.find_flaw(name, piece, self.travelling(schema))
 
-    @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
-    def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return hits, loss and rows of this client's hold-out."""
-        return rounds.score_hold_out(self.model_at(party, shared), party.holdout)
-
-    @contribution(lambda method, schema: rounds.CONSENT, family=None)
-    def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return nothing but a one: wherever totals open, the last round is taken back with it."""
-        return {"consent": 1.0}
+    hold_out, consent = turns.hold_out, turns.consent
 
     @apply
     def take_back(self, total: Total, shared: Shared) -> Shared:
         """Set the weights, and what the server keeps beside them, as they were before the last round."""
-        return shared | strip_prefix(rounds.PREVIOUS, shared)
+        return shared | strip_prefix(turns.PREVIOUS, shared)
 
     def check(self, schema: Schema) -> None:
         super().check(schema)
@@ -280,7 +271,7 @@ class FedAvg(Method):
         return Shared(shared.schema, {**kept, "until": int(shared["round"]) + self.rounds})
 
     def view(self, shared: Shared) -> Mapping[str, Any]:
-        own = (*self.server.state, rounds.PREVIOUS)
+        own = (*self.server.state, turns.PREVIOUS)
         return {name: value for name, value in shared.items() if not name.startswith(own)}
 
     def carry_over(self, party: Party, earlier: Party) -> None:

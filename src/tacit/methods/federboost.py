@@ -106,8 +106,7 @@ class FederBoost(Settings):
         if not coordinator.progress and "base" not in (coordinator.shared or {}):
             self.agree_on_buckets(coordinator)
         remaining, cohort = rounds.find_remaining(coordinator, self.trees), coordinator.parties
-        scores = self.hold_out, self.consent, self.take_back
-        monitor = HoldOutMonitor(Stopping(self.patience), coordinator, *scores, remaining.start)
+        monitor = HoldOutMonitor(Stopping(self.patience), coordinator, remaining.start)
         tell_trees(coordinator, everything=True)
         for number in remaining:
             before, cohort = cohort, self._grow_round(coordinator, cohort, number)
@@ -218,15 +217,7 @@ class FederBoost(Settings):
         rows.begin(number, packed, self.draw_columns(shared))
         return rows
 
-    @contribution(lambda method, schema: rounds.SCORES, family="scores", revealed=True)
-    def hold_out(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return hits, loss and rows of this client's hold-out."""
-        return rounds.score_hold_out(self.model(shared), party.holdout)
-
-    @contribution(lambda method, schema: rounds.CONSENT, family=None)
-    def consent(self, party: Party, shared: Shared) -> dict[str, Any]:
-        """Return nothing but a one: wherever totals open, the last trees are dropped with it."""
-        return {"consent": 1.0}
+    hold_out, consent = rounds.hold_out, rounds.consent
 
     # -- whoever opens the total -------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ arrays, and a tree's nodes are checked before native code walks them. Left out a
 import ast
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self
 
@@ -107,10 +108,8 @@ def _plain(value: Any) -> Any:
         raise TypeError(f"a {kind} does not travel")
     attributes = {}
     for name in vars(value).keys() - LEFT_OUT:
-        try:
+        with suppress(TypeError):  # whether predictions need it is seen when they are compared
             attributes[name] = _plain(getattr(value, name))
-        except TypeError:
-            continue  # whether predictions need it is seen when they are compared
     return {"estimator": [kind, dict(sorted(attributes.items()))]}
 
 

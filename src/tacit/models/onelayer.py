@@ -115,8 +115,7 @@ class Ensemble(Predictor):
         return (f(X @ one[1:] + one[0]) for one in self.weights)
 
     def _outputs(self, X: Matrix) -> Matrix:
-        found: Matrix = sum(self._each(X), start=np.zeros(1)) / len(self.weights)
-        return found
+        return sum(self._each(X), start=np.zeros(1)) / len(self.weights)
 
     def _evidence(self, X: Matrix) -> Matrix:
         each = (evidence(outputs, self.activation) for outputs in self._each(X))
@@ -125,8 +124,7 @@ class Ensemble(Predictor):
         places = np.arange(self.weights.shape[-1])
         mean = self.vote == "mean"
         votes = (shares(one) if mean else one.argmax(axis=1)[:, None] == places for one in each)
-        total: Matrix = sum(votes, start=np.zeros(1))
-        return total
+        return sum(votes, start=np.zeros(1))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:
         return {"weights": self.weights}, {"activation": self.activation, "vote": self.vote}

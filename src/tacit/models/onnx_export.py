@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError, extra
 from tacit.data.schema import ABSENT, OTHER, Schema
 from tacit.data.table import Column
 from tacit.models.activations import HIGH, LOW
@@ -63,10 +63,8 @@ class Graph:
 
 def to_onnx(model: Predictor) -> bytes:
     """Return a model as an ONNX file."""
-    try:
+    with extra("onnx is not installed: pip install 'tacit-fl[onnx]'"):
         import onnx
-    except ImportError:
-        raise UnavailableError("onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     graph = Graph(onnx, model.schema)
     outputs, classifies = _outputs(onnx, graph, model), model.schema.task == "classification"
     graph.node("Identity", outputs, output="probabilities" if classifies else "targets")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from tacit.core.errors import ConfigError, UnavailableError
+from tacit.core.errors import ConfigError, extra
 from tacit.models.estimator import Estimator
 from tacit.models.neural import Neural
 
@@ -36,12 +36,10 @@ def convert_module(onnx: Any, model: Neural) -> Any:
 
 def convert_estimator(model: Estimator) -> tuple[Any, str]:
     """Return skl2onnx's graph of an estimator, and the name of the output that counts."""
-    try:
+    with extra("skl2onnx is not installed: pip install 'tacit-fl[onnx]'"):
         from skl2onnx import to_onnx
         from skl2onnx.common.data_types import FloatTensorType
         from skl2onnx.common.exceptions import MissingShapeCalculator
-    except ImportError:
-        raise UnavailableError("skl2onnx is not installed: pip install 'tacit-fl[onnx]'") from None
     fitted = getattr(model.estimator, "regressor_", model.estimator)
     kind, given = type(fitted).__name__, TARGETS
     if kind == "LinearDiscriminantAnalysis":  # of two classes skl2onnx writes another function of them

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError, UnavailableError
+from tacit.core.errors import ConfigError, DataError, extra
 from tacit.models.network import Matrix, Network, Targets, Vector, layer_of
 
 BLOCK = 1000  # rows at a time, where a module's own values would fill the memory
@@ -21,13 +21,11 @@ Factory = Callable[[int, int], Any]  # features, outputs -> torch.nn.Module
 
 def torch_library() -> Any:
     """Import torch, or say how to get it."""
-    try:
+    with extra(
+        "this network needs torch, which is not installed: pip install 'tacit-fl[torch]', "
+        "or use network = 'mlp', which needs none"
+    ):
         import torch
-    except ImportError:
-        raise UnavailableError(
-            "this network needs torch, which is not installed: pip install 'tacit-fl[torch]', "
-            "or use network = 'mlp', which needs none"
-        ) from None
     return torch
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, DataError, UnavailableError, nearest
+from tacit.core.errors import ConfigError, DataError, extra, nearest
 from tacit.data.inputs import Inputs
 from tacit.data.schema import Schema
 from tacit.data.table import Table
@@ -21,17 +21,10 @@ Arrays = dict[str, NDArray[Any]]
 
 LOSSES = {"logistic": "classification", "softmax": "classification"}
 LOSSES |= {"squared": "regression", "poisson": "regression"}
-NODES = {  # arrays with an entry for each node
-    "feature": np.int32,
-    "threshold": np.float32,
-    "default_left": np.uint8,
-    "left": np.int32,
-    "right": np.int32,
-    "category_row": np.int32,
-    "value": np.float64,
-    "gain": np.float64,
-    "cover": np.float64,
-}
+# Arrays with an entry for each node.
+NODES: dict[str, Any] = {"feature": np.int32, "threshold": np.float32, "default_left": np.uint8}
+NODES |= dict.fromkeys(("left", "right", "category_row"), np.int32)
+NODES |= dict.fromkeys(("value", "gain", "cover"), np.float64)
 ARRAYS = {"categories": np.uint8, "tree_start": np.int32, "tree_output": np.int32, "base": np.float64}
 BLOCK = 2**18  # leaves that are looked up at once
 
@@ -167,10 +160,8 @@ class BoostedTrees(Predictor):
 
     def to_xgboost(self) -> Any:
         """Return an ``xgboost.Booster`` that predicts as this model does, from what :meth:`columns` gives."""
-        try:
+        with extra("xgboost is not installed: pip install 'tacit-fl[xgboost]'"):
             import xgboost
-        except ImportError:
-            raise UnavailableError("xgboost is not installed: pip install 'tacit-fl[xgboost]'") from None
         return xgboost.Booster(model_file=bytearray(self.to_bytes("xgboost")))
 
     def _content(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,7 +1,5 @@
 """BFV sums: clients hold the key, the coordinator adds and sees no total (:mod:`tacit.crypto.bfv`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -49,7 +47,7 @@ class BFV(Encrypted):
         if self.bits not in BITS:
             raise ConfigError(f"bits is {self.bits}: fixed point works with 8 to 50 bits a value")
 
-    def slots(self, layout: Layout, summands: int) -> ExactSlots:
+    def slots(self, layout: Layout, summands: int) -> "ExactSlots":
         return _slots(layout, summands, self.bits)
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:

@@ -5,8 +5,6 @@ its method wants multiplied by a matrix travels as *columns*, in a ring with roo
 clients open the product. For sums alone :mod:`tacit.protections.bfv` takes less, and is exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,7 +45,7 @@ class CKKS(Encrypted):
         proof = "; products of totals, as in mode paper, prove nothing"
         return self.promised(rounding_unit(20_000, 20_000), 7.6, proof)
 
-    def slots(self, layout: Layout, summands: int) -> RoundedSlots | Columns:
+    def slots(self, layout: Layout, summands: int) -> "RoundedSlots | Columns":
         return _slots(self.columns(layout), layout, summands)
 
     def adder(self, key_id: bytes, blob: bytes) -> Adder:
@@ -76,7 +74,7 @@ class CKKS(Encrypted):
             return unit(read(ring_of(COLUMNS), key_of(blob), blob, form)) / sqrt(12)
         return super().error(layout, contributions, total)
 
-    def at_coordinator(self, link: Link) -> CKKSCoordinator:
+    def at_coordinator(self, link: Link) -> "CKKSCoordinator":
         return CKKSCoordinator(self, link)
 
 

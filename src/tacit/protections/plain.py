@@ -1,7 +1,5 @@
 """The plain sum: nothing is hidden. The yardstick that every protection is measured against."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -61,10 +59,10 @@ class Plain(Protection):
             proof=NO_PROOF if self.opens == "clients" else "",
         )
 
-    def at_coordinator(self, link: Link) -> PlainCoordinator:
+    def at_coordinator(self, link: Link) -> "PlainCoordinator":
         return PlainCoordinator(link)
 
-    def at_client(self, party: Party) -> PlainClient:
+    def at_client(self, party: Party) -> "PlainClient":
         return PlainClient(party)
 
 

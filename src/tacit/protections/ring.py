@@ -5,8 +5,6 @@ the *closer*, gets the sum back and hands it over, and blinds what it begins wit
 vanishes, the sum starts again without it; nobody computes a contribution twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -94,10 +92,10 @@ class Ring(Protection):
         text = f"ring: a sum goes from client to client, {clients + 1:,} waves one after the other"
         return (f"{text}; paillier takes one",) if clients > LONG_RING else ()
 
-    def at_coordinator(self, link: Link) -> RingCoordinator:
+    def at_coordinator(self, link: Link) -> "RingCoordinator":
         return RingCoordinator(self, link)
 
-    def at_client(self, party: Party) -> RingClient:
+    def at_client(self, party: Party) -> "RingClient":
         return RingClient(self, party)
 
 
@@ -192,7 +190,7 @@ class Lap(NamedTuple):
     closer: str  # who begins it and hands over its total
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Lap:
+    def of(cls, fields: Mapping[str, Any]) -> "Lap":
         """Read what an ask says of its lap."""
         return cls(read_integer(fields, "sum", 1), read_integer(fields, "lap", 1), fields["closer"])
 

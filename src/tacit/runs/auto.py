@@ -6,8 +6,6 @@ that are clearly behind are not tried again. The one that does best there, by pr
 then trained on all rows. The central test is not looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace

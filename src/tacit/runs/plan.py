@@ -19,7 +19,6 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, OversizeError
 from tacit.core.events import Events
-from tacit.core.protection import Protection
 from tacit.data.table import Table
 from tacit.engines.holdings import Holdings
 from tacit.federation import Federation
@@ -108,7 +107,16 @@ def plan(settings: Settings) -> dict[str, Any]:
     before = warnings_before(method, protection, settings.build_preparation(), federation.clients)
     warned = [*before["privacy"], *before["protection"]]
     known = {"method": method.name, "clients": federation.clients, "rows": int(sizes.sum()), "rounds": rounds}
-    known |= _describe(protection)
+    promises = protection.promises
+    known |= {
+        "protect": protection.name,
+        "settings": protection.config(),  # bits of keys among them
+        "bytes_per_value": promises.bytes_per_value,
+        "adds_noise": protection.adds_noise,
+        "precision": promises.precision,
+        "sees": promises.sees,
+        "undone_by": promises.collusion,
+    }
     try:
         found = {
             (place, count or 1): rehearse(
@@ -175,19 +183,6 @@ def _spent(privacy: dict[str, Any] | None, row_epsilon: float, counted_by: str |
     elif privacy and counted_by and privacy["sums_left"]:  # trees that ended early: others may not
         privacy |= {"epsilon": privacy["budget"], "sums_left": 0}
     return privacy
-
-
-def _describe(protection: Protection) -> dict[str, Any]:
-    promises = protection.promises
-    return {
-        "protect": protection.name,
-        "settings": protection.config(),  # bits of keys among them
-        "bytes_per_value": promises.bytes_per_value,
-        "adds_noise": protection.adds_noise,
-        "precision": promises.precision,
-        "sees": promises.sees,
-        "undone_by": promises.collusion,
-    }
 
 
 def _at(found: Mapping[tuple[int, int], Any], rounds: int, read: Any) -> float:

@@ -7,9 +7,10 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tacit.core.errors import ConfigError, UnavailableError, nearest
 from tacit.core.events import BudgetSpent, Evaluated, Event, Replied, RoundEnded
@@ -77,7 +78,7 @@ def check_sinks(names: Iterable[str]) -> None:
             raise UnavailableError(f"the sink {name} is not installed: pip install 'tacit-fl[{name}]'")
 
 
-class Sinks:
+class Sinks(AbstractContextManager["Sinks"]):
     """Subscriber that hands scores and costs to the sinks of a run; a context manager.
 
     A sink that fails is left out from then on, with a warning: a run does not end for want of a server.
@@ -116,9 +117,6 @@ class Sinks:
     def _write(self, found: Mapping[str, float], step: int) -> None:
         for name, (write, _) in list(self._open.items()):
             self._try(name, write, found, step)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         self._write(self._costs, self._round)

@@ -133,12 +133,11 @@ def measure_apart(tables: Mapping[str, Any]) -> Row:
         [sys.executable, "-c", code], input=msgspec.json.encode(tables), capture_output=True, check=False
     )
     try:
-        row: Row = msgspec.json.decode(ended.stdout, type=dict[str, Any])
+        return msgspec.json.decode(ended.stdout, type=dict[str, Any])
     except msgspec.DecodeError:
         told = ended.stderr.decode(errors="replace").strip().splitlines()
         note = f"its process ended with {ended.returncode}: {told[-1] if told else 'it said nothing'}"
         return {**_named(tables), "state": "failed", "note": note}
-    return row
 
 
 def _named(tables: Mapping[str, Any]) -> Row:
@@ -184,10 +183,9 @@ def _digest(cell: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> Row | None:
     try:
-        row: Row = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
         return None
-    return row
 
 
 def rules_for(need: Needs) -> dict[str, Callable[[Row], bool]]:

@@ -8,6 +8,7 @@ told.
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -32,10 +33,8 @@ class Frame(NamedTuple):
         """Decode what was received: one message, or the two of an ask."""
         place = 0
         while (place := self.raw.find(START, place + 1)) > 0:
-            try:
+            with suppress(MessageError):  # those three letters within a message
                 return Message.decode(self.raw[:place]), Message.decode(self.raw[place:])
-            except MessageError:
-                continue  # those three letters within a message
         return (Message.decode(self.raw),)
 
 

@@ -6,8 +6,6 @@ no secret, and no client's vector where the protection hides it. Every transacti
 that it wrote to a hash chain: a book that has lost something says so when it is opened.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import zlib
@@ -208,7 +206,7 @@ class Book:
         raw = self.fact("repeated").get("counts")
         return Counter(msgspec.json.decode(raw, type=dict[str, int])) if raw else Counter()
 
-    def note_repeated(self, other: Book) -> None:
+    def note_repeated(self, other: "Book") -> None:
         """Count what is in both books, before they are merged."""
         both = {line.id for line in self.contributions()} & {line.id for line in other.contributions()}
         if counts := self.repeated() + other.repeated() + Counter(both):

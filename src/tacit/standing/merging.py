@@ -1,7 +1,5 @@
 """Groups of clients: branch off a coordinator of their own, and merge its sums into another (eq. 5)."""
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 from contextlib import closing
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from tacit.standing.standing import Standing
 
 
-def branch(standing: Standing, path: Path | str) -> None:
+def branch(standing: "Standing", path: Path | str) -> None:
     """Make the state of a group's coordinator: same federation, nothing contributed yet."""
     source, target = standing.folder, Path(path)
     _check_other(standing, target)
@@ -47,7 +45,7 @@ def branch(standing: Standing, path: Path | str) -> None:
         raise UnavailableError(f"{target} cannot be used: {error}") from None
 
 
-def merge(standing: Standing, path: Path | str) -> int:
+def merge(standing: "Standing", path: Path | str) -> int:
     """Take over all that another coordinator of the same federation holds; return how many contributions."""
     _check_other(standing, Path(path))
     ours, theirs = standing.folder, Folder(Path(path), standing.folder.federation)
@@ -87,7 +85,7 @@ def merge(standing: Standing, path: Path | str) -> int:
         return sum(line.present for line in lines)
 
 
-def _check_other(standing: Standing, theirs: Path) -> None:
+def _check_other(standing: "Standing", theirs: Path) -> None:
     if standing.manifest.stands:
         raise ConfigError("sites keep one record for one coordinator: groups are for clients of one machine")
     if theirs.resolve() == standing.folder.path.resolve():
@@ -98,7 +96,7 @@ def _merged(book: Book) -> tuple[str, ...]:
     return tuple(book.fact("merged").get("tokens", ()))
 
 
-def _check(standing: Standing, theirs: Folder) -> None:
+def _check(standing: "Standing", theirs: Folder) -> None:
     ours, components = standing.folder, standing.components
     one, two = (folder.snapshot(components) for folder in (ours, theirs))
     manifests = [folder.book.fact("federation")["manifest"] for folder in (ours, theirs)]
@@ -116,7 +114,7 @@ def _check(standing: Standing, theirs: Folder) -> None:
             raise ReplayError(f"'{line.id}' is in both: it would count twice. Withdraw it from one of them")
 
 
-def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
+def _total(standing: "Standing", theirs: Folder) -> dict[str, Any]:
     one, two = dict(standing.folder.book.fact("total")), dict(theirs.book.fact("total"))
     count = one.pop("$count", 0) + two.pop("$count", 0)
     if not one or not two:
@@ -129,7 +127,7 @@ def _total(standing: Standing, theirs: Folder) -> dict[str, Any]:
     return {**standing.coordinator().protection.add(one, two), "$count": count}
 
 
-def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
+def _ledgers(standing: "Standing", theirs: Folder) -> dict[str, Any]:
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     clients = [{line.client for line in folder.book.contributions()} for folder in (ours, theirs)]
     present = [folder.book.present() for folder in (ours, theirs)]
@@ -145,7 +143,7 @@ def _ledgers(standing: Standing, theirs: Folder) -> dict[str, Any]:
     return found
 
 
-def _take_parties(standing: Standing, theirs: Folder, ledgers: dict[str, Any]) -> list[str]:
+def _take_parties(standing: "Standing", theirs: Folder, ledgers: dict[str, Any]) -> list[str]:
     ours, run = standing.folder, standing.folder.run(standing.manifest)
     known = {party.name for party in ours.book.parties()}
     here = {line.client for line in ours.book.contributions()}

@@ -1,6 +1,7 @@
 """A federation that stands: clients come, add rows and withdraw, and weights can be asked for at any time."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -34,7 +35,7 @@ class Receipt(NamedTuple):
     withdrawn: bool = False
 
 
-class Standing:
+class Standing(AbstractContextManager["Standing"]):
     """A standing federation; use :meth:`start` and :meth:`open`."""
 
     def __init__(
@@ -115,9 +116,6 @@ class Standing:
     def close(self) -> None:
         """Let other processes work on the state; everything is written already."""
         self.folder.book.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,8 +16,6 @@ channel that carries them. ``summands`` counts what was added, each with its wei
 cannot overflow unnoticed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -156,7 +154,7 @@ class Header:
     summands: int
 
 
-def write_blob(key: PublicKey, header: Header, ciphertexts: Sequence[mpz]) -> bytes:
+def write_blob(key: "PublicKey", header: Header, ciphertexts: Sequence[mpz]) -> bytes:
     """Encode a header and its ciphertexts."""
     packing = header.packing
     bits = (packing.value_bits, packing.guard_bits)
@@ -166,7 +164,7 @@ def write_blob(key: PublicKey, header: Header, ciphertexts: Sequence[mpz]) -> by
     return body + hashlib.sha256(body).digest()
 
 
-def read_header(key: PublicKey, blob: bytes, packing: Packing | None = None) -> Header:
+def read_header(key: "PublicKey", blob: bytes, packing: Packing | None = None) -> Header:
     """Read and check everything but the ciphertexts' values, before anything is allocated."""
     if not isinstance(blob, bytes):
         raise MessageError(f"an encrypted vector is bytes, not {type(blob).__name__}")
@@ -206,7 +204,7 @@ def read_header(key: PublicKey, blob: bytes, packing: Packing | None = None) -> 
     return Header(key_id, found, count, summands)
 
 
-def read_ciphertexts(key: PublicKey, blob: bytes) -> list[mpz]:
+def read_ciphertexts(key: "PublicKey", blob: bytes) -> list[mpz]:
     """Read the ciphertexts of a blob whose header was read: each in range and none a multiple of n.
 
     A number that shares only one of the primes with n would pass; making it takes the factors of n.
@@ -226,7 +224,7 @@ def read_ciphertexts(key: PublicKey, blob: bytes) -> list[mpz]:
     return numbers
 
 
-def check_invertible(key: PublicKey, numbers: Sequence[mpz]) -> None:
+def check_invertible(key: "PublicKey", numbers: Sequence[mpz]) -> None:
     """Refuse ciphertexts that are not invertible; a product is invertible if all its factors are."""
     modulus, product = key.modulus, mpz(1)
     for number in numbers:

@@ -15,8 +15,6 @@ The generator is n + 1, so that a ciphertext is (1 + m·n)·ρ mod n² with a ra
   which is less studied, and α's primes must be twice as long as the security wanted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import struct
@@ -139,7 +137,7 @@ class PublicKey:
         return prefix + bytes(self.modulus.to_bytes(size, "big")) + bytes(base)
 
     @staticmethod
-    def from_bytes(raw: bytes, *, allow_short: bool = False) -> PublicKey:
+    def from_bytes(raw: bytes, *, allow_short: bool = False) -> "PublicKey":
         """Decode and check; the last keys are remembered, for the test of n takes milliseconds."""
         if not isinstance(raw, bytes):
             raise MessageError(f"a public key is bytes, not {type(raw).__name__}")

@@ -1,7 +1,5 @@
 """Paillier's private keys: how they are made, what decrypts, and encrypts faster by the factors of n."""
 
-from __future__ import annotations
-
 import secrets
 import struct
 from typing import Any, NoReturn
@@ -133,7 +131,7 @@ class PrivateKey:
         return Secret(b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(public)), public, *numbers]))
 
     @classmethod
-    def from_secret(cls, secret: Secret, *, allow_short: bool = False) -> PrivateKey:
+    def from_secret(cls, secret: Secret, *, allow_short: bool = False) -> "PrivateKey":
         """Take a key out of its secret; all conditions are checked again."""
         raw = secret.reveal()
         if len(raw) < _PREFIX.size or raw[:4] != _MAGIC + bytes([_VERSION]):

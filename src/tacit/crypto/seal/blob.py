@@ -10,8 +10,6 @@ carries it. It is AES-GMAC under the header's SHA-256, because a hash over every
 all the rest of adding a ciphertext.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,9 +42,9 @@ class Form:
     """
 
     code: int
-    chunks: Callable[[Any, Header], int]
-    kept: Callable[[Any, Header], int]
-    sound: Callable[[Any, Header], bool]
+    chunks: "Callable[[Any, Header], int]"
+    kept: "Callable[[Any, Header], int]"
+    sound: "Callable[[Any, Header], bool]"
     spent: int = 0
     many: bool = False
 

@@ -1,7 +1,5 @@
 """What a client does in a round, epochs of descent on its own rows or one gradient, and contributes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -125,12 +123,11 @@ class LocalTraining(SettingsGroup):
 
 def shorten(gradient: Vector) -> Vector:
     """Shorten a gradient of squared errors, of any slope: one far value would throw training off."""
-    shorter: Vector = gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
-    return shorter
+    return gradient * (1 / max(1.0, float(np.linalg.norm(gradient)) / LONGEST))
 
 
 def train_client(
-    method: FedAvg, party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
+    method: "FedAvg", party: Party, shared: Shared, correct: Correction | None = None, anchored: bool = False
 ) -> dict[str, Any]:
     """Return u_k Δ_k and u_k after local training, with ``correct`` and ``anchored`` as it takes them."""
     network, number = method.architecture.build(shared.schema), int(shared["round"])
@@ -145,7 +142,7 @@ def train_client(
 
 
 def compute_gradient(
-    method: FedAvg, party: Party, shared: Shared, batch: int = 0
+    method: "FedAvg", party: Party, shared: Shared, batch: int = 0
 ) -> tuple[Vector, Vector, Targets]:
     """Return ∇F_k at w_t over all rows, or a batch; the weights, whose state may have moved; all targets."""
     network, rng = method.architecture.build(shared.schema), party.rng("descent", int(shared["round"]))

@@ -17,12 +17,13 @@ from tacit.core.errors import ConfigError, DifferencingError, TacitError
 from tacit.core.events import Evaluated, Noted
 from tacit.core.fields import add_prefix
 from tacit.core.layout import Field, Layout
+from tacit.core.marks import contribution
+from tacit.core.party import Party
 from tacit.core.settings_group import Rule, SettingsGroup
 from tacit.core.shared import Shared
 from tacit.data.schema import vocabulary
-from tacit.data.table import Table
-from tacit.models.neural import TARGET_SPREAD, Neural
-from tacit.models.trees import BoostedTrees
+from tacit.methods.base import Method
+from tacit.models.neural import TARGET_SPREAD
 
 PREVIOUS = "previous/"  # of shared values as they were before the last round
 SCORES = Layout(Field("hits", ()), Field("loss", ()), Field("rows", ()))
@@ -69,11 +70,13 @@ class Stopping(SettingsGroup):
         return add_prefix(PREVIOUS, changing) if self.collapse else {}
 
 
-def score_hold_out(model: Neural | BoostedTrees, holdout: Table) -> dict[str, Any]:
+@contribution(lambda _, schema: SCORES, family="scores", revealed=True)
+def hold_out(self: Method, party: Party, shared: Shared) -> dict[str, Any]:
     """Return hits, loss and rows of a client's hold-out; a regression has squared errors, and no hits."""
-    if not holdout.rows:
+    if not party.holdout.rows:
         return {"hits": 0.0, "loss": 0.0, "rows": 0.0}
-    counts = model.counts(holdout)
+    model = self.model_at(party, shared)
+    counts = model.counts(party.holdout)
     if "confusion" not in counts:
         squares = counts["squared"] / model.arrays.get(TARGET_SPREAD, 1.0) ** 2
         return {"hits": 0.0, "loss": squares.mean(), "rows": counts["count"]}
@@ -81,19 +84,26 @@ def score_hold_out(model: Neural | BoostedTrees, holdout: Table) -> dict[str, An
     return {"hits": np.trace(confusion), "loss": counts["loss"], "rows": confusion.sum()}
 
 
+@contribution(lambda _, schema: CONSENT, family=None)
+def consent(self: Method, party: Party, shared: Shared) -> dict[str, Any]:
+    """Return nothing but a one: wherever totals open, rounds are taken back with it."""
+    return {"consent": 1.0}
+
+
 @dataclass
 class HoldOutMonitor:
-    """Looks at the hold-outs after each round, if the settings ask for it, by three functions of a method."""
+    """Looks at the hold-outs after each round, if the settings ask for it.
+
+    Its method has :func:`hold_out` and :func:`consent`, and an apply ``take_back`` for what a round changed.
+    """
 
     stopping: Stopping
     coordinator: Coordinator
-    hold_out: Callable[..., Any]  # contribution: the scores of a client's hold-out, laid out as SCORES
-    consent: Callable[..., Any]  # contribution: a one, so that there is a total; laid out as CONSENT
-    take_back: Callable[..., Shared]  # apply: the shared values before the last round
     start: int = 0  # rounds behind the present weights: the number of the next, if none was taken back
     counted: int = 0  # clients when a method last counted them
 
     def __post_init__(self) -> None:
+        self.method: Any = self.coordinator.components.method
         self.start = self.coordinator.progress.get("start", self.start)
         # Lowest loss, highest accuracy, rounds without either: what a run that goes on later has to know.
         self.best: tuple[float, float, int] = self.coordinator.progress.get("best", (inf, 0.0, 0))
@@ -138,7 +148,7 @@ class HoldOutMonitor:
             text = f"accuracy on the hold-outs fell to {accuracy:.3f} from {highest:.3f}"
             text = f"round {number + 1} is taken back: {text}"
             self.coordinator.events.emit(Noted("hold-out", text, "warning"))
-            self.coordinator.round(self.consent, self.take_back)
+            self.coordinator.round(self.method.consent, self.method.take_back)
             self.best = lowest, highest, waited + 1
         else:
             self.best = min(lowest, loss), max(highest, accuracy), 0 if loss < lowest else waited + 1
@@ -151,7 +161,7 @@ class HoldOutMonitor:
         return True
 
     def _score(self, number: int) -> tuple[float, float]:
-        counts = self.coordinator.reveal(self.hold_out)
+        counts = self.coordinator.reveal(self.method.hold_out)
         if counts["rows"] < 0.5:
             way_out = "set holdout, say to 0.2"
             raise ConfigError(f"patience and collapse need rows that clients keep aside: {way_out}")

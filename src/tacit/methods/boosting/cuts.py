@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.preparation import value_of
 from tacit.data.schema import Schema
 
 Integers = NDArray[np.int64]
@@ -87,12 +88,6 @@ def images(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return sorted images of the values that are there."""
     bits = (values[~np.isnan(values)] + np.float32(0.0)).view(np.uint32)  # -0 and 0 are one value
     return np.sort(np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)))
-
-
-def values_of(found: Integers) -> NDArray[np.float32]:
-    """Return the numbers that have these images."""
-    bits = np.where(found >> 31, found ^ (1 << 31), found ^ 0xFFFFFFFF)
-    return bits.astype(np.uint32).view(np.float32)
 
 
 def begin(columns: int, most: int) -> dict[str, Integers]:
@@ -187,7 +182,7 @@ def finish(state: Mapping[str, Any], least: int) -> NDArray[np.float32]:
             if rank - last >= least and rows - rank >= least:
                 kept.append(place)
                 last = rank
-        values = values_of(np.array(kept, dtype=np.int64))
+        values = value_of(np.array(kept, dtype=np.int64))
         values = values[values < LARGEST]  # neither infinite nor NaN
         cuts[column, : len(values)] = values
     return cuts

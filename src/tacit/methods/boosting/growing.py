@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.methods.boosting.cuts import Buckets
+from tacit.methods.boosting.losses import Matrix
 from tacit.methods.boosting.splits import Rules, Splits, find_splits
+from tacit.models.trees import NODES as MODEL_NODES
 
-Matrix = NDArray[np.float64]
 Arrays = dict[str, Any]
-MODEL: Arrays = {"feature": np.int32, "threshold": np.float32, "default_left": np.uint8, "left": np.int32}
-MODEL |= dict.fromkeys(("value", "gain", "cover"), np.float64)
+MODEL = {name: kind for name, kind in MODEL_NODES.items() if name not in ("right", "category_row")}
 NODES = {**MODEL, "output": np.int32, "depth": np.int32, "lower": np.float64, "upper": np.float64}
 LATER = ("waiting", "waiting_sums", "parent_sums", "slots")  # what complete trees have no more
 

@@ -22,6 +22,7 @@ from tacit.core.marks import apply, contribution
 from tacit.core.party import Party
 from tacit.core.shared import Shared, Total
 from tacit.data.inputs import Inputs
+from tacit.data.preparation import value_of
 from tacit.data.schema import Schema
 from tacit.methods.boosting import cuts, growing, losses
 from tacit.methods.boosting.cuts import Buckets
@@ -62,7 +63,7 @@ def begin_noisy(self: Any, total: Total, shared: Shared) -> Shared:
         raise DataError("the noise is larger than what all clients bring together: raise epsilon")
     found = np.full((len(buckets.numbers), self.buckets - 2), cuts.LARGEST)
     for column, counts in enumerate(np.where(total["cells"] > SURE * total.noise, total["cells"] / share, 0)):
-        places = cuts.values_of(divide_cells(counts, self.buckets - 1)[1:] << CELL_BITS)
+        places = value_of(divide_cells(counts, self.buckets - 1)[1:] << CELL_BITS)
         found[column, : len(places)] = places
     counted = Total({"rows": classes.sum(), "classes": np.maximum(classes, 1.0)}, total.contributors)
     base, units = losses.start(self.loss_of(shared), counted, None)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from tacit.core.errors import StepError
 from tacit.core.party import Party
 from tacit.methods.boosting import histograms
-from tacit.methods.boosting.losses import unpack
+from tacit.methods.boosting.losses import Matrix, unpack
 
-Matrix = NDArray[np.float64]
 MARGINS, COUNT = "boosting/margins", "boosting/rounds"  # in a party's state
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf, log2
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,6 +34,8 @@ POISSON_STEP = 0.7  # largest weight of a leaf, as XGBoost has it: exp of a larg
 @dataclass(frozen=True)
 class Settings(Method):
     """Base of :class:`tacit.methods.federboost.FederBoost`, where the settings are described."""
+
+    small: ClassVar[Mapping[str, Any]] = {"trees": 4, "depth": 2, "buckets": 16}
 
     trees: int = 100
     depth: int = 6
@@ -233,10 +235,6 @@ class Settings(Method):
 
     def continue_from(self, shared: Shared) -> Shared:
         return super().continue_from(shared) | {"until": int(shared["round"]) + self.trees}
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls(trees=4, depth=2, buckets=16)
 
 
 def sum_nodes(width: int, eighths: int = 8, *, noise: bool = False) -> Any:

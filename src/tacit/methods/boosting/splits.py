@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.methods.boosting.cuts import Buckets
-from tacit.methods.boosting.losses import FLOOR
+from tacit.methods.boosting.losses import FLOOR, Matrix
 
-Matrix = NDArray[np.float64]
 ROUNDING = 1e-3  # of second derivatives, as whole numbers
 BLOCK = 1 << 18  # places of histograms that are looked at together
 

@@ -1,7 +1,5 @@
 """What the three exchanges share: a client's rows, the units of sums, and the interface of an exchange."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +65,7 @@ class Rows:
     slope: Matrix
     folds: Sequence[Any] = (slice(None),)  # which rows belong to which fold
 
-    def weighted(self, weights: Matrix | None) -> Rows:
+    def weighted(self, weights: Matrix | None) -> "Rows":
         """Return rows whose squared errors count by these weights, as if they were there so many times."""
         if weights is None:
             return self
@@ -89,7 +87,7 @@ class Units:
     constant_slope: bool  # f' is ``slope`` for every row and output, so that rows need no factor
 
     @classmethod
-    def of(cls, activation: str, shared: Shared, norms: Matrix) -> Units:
+    def of(cls, activation: str, shared: Shared, norms: Matrix) -> "Units":
         """Return the units for columns with these sums of squares; the first column is that of the ones."""
         schema = shared.schema
         norms = norms * np.max(shared.get(CLASS_WEIGHTS, 1.0))  # columns of weighted rows are longer, up to √
@@ -114,10 +112,6 @@ class Units:
     def scale_m(self, m: Matrix) -> Matrix:
         """Return m = XᵀFF d̄ in these units."""
         return np.asarray(m / (self.lengths[:, None] * (self.slope * self.target_unit)))
-
-    def first(self, size: int) -> Units:
-        """Return the units of the first columns."""
-        return replace(self, lengths=self.lengths[:size])
 
 
 def find_absurd(piece: Matrix) -> str | None:

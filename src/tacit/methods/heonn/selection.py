@@ -11,7 +11,7 @@ learnt without the first fold, and lets the clients count how often each is righ
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -185,7 +185,7 @@ def _validation_errors(sums: Sums, scale: int, widths: Sequence[int], lams: Sequ
 def solve_sums(gram: Matrix, m: Matrix, units: Units, candidate: Candidate, error: float) -> Matrix:
     """Return the weights for a candidate's width and penalty; one Gram matrix, or one for each output."""
     size, full = candidate.width + 1, len(units.lengths)
-    part = units.first(size)
+    part = replace(units, lengths=units.lengths[:size])
     penalty = candidate.lam / (part.slope * part.lengths) ** 2  # λ of eq. 2 in these units
     pairs = zip(gram, np.split(m[:size], len(gram), axis=1), strict=True)
     each = [solve_gram(symmetric(G, full)[:size, :size], own, penalty, error) for G, own in pairs]

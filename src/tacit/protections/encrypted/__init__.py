@@ -1,7 +1,5 @@
 """Sums under a key that all clients share and the coordinator has not: what BFV and CKKS have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -62,7 +60,7 @@ class Encrypted(Protection):
                 f"rotate_every is {self.rotate_every}: give how many sums one key serves, or 0 for all"
             )
 
-    def slots(self, layout: Layout, summands: int) -> ExactSlots | RoundedSlots | Columns:
+    def slots(self, layout: Layout, summands: int) -> "ExactSlots | RoundedSlots | Columns":
         """Return how the values of a layout are encrypted; refuses what no ring has room for."""
         raise TypeError(f"{type(self).__name__} must say how it encrypts")
 
@@ -111,10 +109,10 @@ class Encrypted(Protection):
         slots: Any = self.slots(layout, summands)
         return float(slots.error(contributions))
 
-    def at_coordinator(self, link: Link) -> EncryptedCoordinator:
+    def at_coordinator(self, link: Link) -> "EncryptedCoordinator":
         return EncryptedCoordinator(self, link)
 
-    def at_client(self, party: Party) -> EncryptedClient:
+    def at_client(self, party: Party) -> "EncryptedClient":
         return EncryptedClient(self, party)
 
 

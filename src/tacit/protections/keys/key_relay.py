@@ -178,9 +178,7 @@ class KeyRelay:
 
     def snapshot(self) -> dict[str, Any]:
         """Return what does not grow with the parties."""
-        if (key := self.key) is None:
-            return {}
-        return {name: getattr(key, name) for name in KEPT}
+        return {} if self.key is None else {name: getattr(self.key, name) for name in KEPT}
 
     def party_snapshot(self, party: str) -> dict[str, Any]:
         """Return what is kept of one party: its exchange key, and whether it has the key."""

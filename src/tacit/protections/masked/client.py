@@ -4,8 +4,6 @@ A client deals its shares once, masks once with each key, and answers one reques
 or given is deleted in the same step, so that a repeated or altered ask finds nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from typing import Any
 

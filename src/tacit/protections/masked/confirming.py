@@ -10,6 +10,7 @@ So the coordinator reads the shares if, and only if, t holders have confirmed, t
 """
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from hashlib import blake2b
 
 import numpy as np
@@ -84,9 +85,7 @@ def unlock(
     places = np.array(list(confirms), np.intp)
     points, rows = places + 1, _pads_of(list(confirms.values())) ^ padded[places]
     for some in windows(len(points), threshold):
-        try:
+        with suppress(ProtectionError):
             key = key_of(interpolate(rows[some], tuple(points[some].tolist())))
             return unseal(key, locked[size:], where)
-        except ProtectionError:
-            continue
     return None

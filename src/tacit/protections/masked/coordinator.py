@@ -1,7 +1,5 @@
 """Masked sums at the coordinator: it adds uploads of noise, and removes the masks from their sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """What a client of masked sums does before the sums: offer a key, check the draw, and deal shares, once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from hashlib import blake2b

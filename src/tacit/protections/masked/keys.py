@@ -1,7 +1,5 @@
 """Keys of masked sums at the coordinator: how it lets clients agree on them, and what it keeps of that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property

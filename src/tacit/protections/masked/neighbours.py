@@ -11,8 +11,6 @@ checks that the arcs to its furthest neighbours are no longer, each and both tog
 agreed share of dropouts explain: a coordinator that shows only its friends has to reach far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
@@ -129,7 +127,7 @@ class Neighbourhood(NamedTuple):
     holders: list[str]
 
     @classmethod
-    def of(cls, party: Party, names: bytes) -> Neighbourhood:
+    def of(cls, party: Party, names: bytes) -> "Neighbourhood":
         """Return what a party has agreed to offer keys for, with the neighbours that it is told of."""
         first, sums, clients, root = (party.state[f"mask/{name}"] for name in cls._fields[:4])
         neighbours = names.decode().split("\n")

@@ -31,8 +31,6 @@ be had is over at least t - c + m - (k + 1) honest clients, and m > t makes thes
    cannot be had; and at least t - c + m - (k + 1) of them, u included, are among those u masked with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass
 
@@ -49,7 +47,7 @@ class Rules:
     complete: bool  # whether everybody masks with everybody
 
     @classmethod
-    def of(cls, clients: int, neighbours: int, threshold: int, dropout_share: float) -> Rules:
+    def of(cls, clients: int, neighbours: int, threshold: int, dropout_share: float) -> "Rules":
         """Return the rules for so many neighbours and shares among so many clients."""
         holders = neighbours + 1
         if holders == clients:

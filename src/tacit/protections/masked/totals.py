@@ -5,8 +5,6 @@ sparse graph at most ``Rules.most_totals`` of a sum. A tag proves the total to t
 masks from the same seeds, as one element of its own field (docs/masked.md says why).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import compress
 from typing import Any

@@ -1,7 +1,5 @@
 """What travels in masked sums: commitments, offers, shares, seeds and uploads."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class Offer(NamedTuple):
     @classmethod
     def from_signed(
         cls, signed: bytes, pinned: bytes, owner: str, run: str, batch: tuple[bytes, int, int]
-    ) -> Offer:
+    ) -> "Offer":
         """Return an offer that its owner has signed for this batch, or refuse it."""
         raw = checked_key(signed, pinned, OFFERED, owner, run)
         if len(raw) != _OFFER.size:

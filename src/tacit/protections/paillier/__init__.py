@@ -5,8 +5,6 @@ PFMLP (Fang and Qian, "Privacy Preserving Machine Learning with Homomorphic Encr
 Learning"). The adder never holds the secret key: a key server does, the clients, or a leader that they draw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal

@@ -5,8 +5,6 @@ of one is (:mod:`tacit.protections.secret_sharing.election`). A key server or le
 leader applies totals by itself, and tells what a method lets others know of the result (``release``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -234,5 +232,4 @@ class Leadership:
         """The key, at the client that leads."""
         if KEY not in self._party.vault:
             raise OpeningError(f"{self._party.id} does not lead: totals open at the leader alone")
-        found: Secret = self._party.vault[KEY]
-        return found
+        return self._party.vault[KEY]

@@ -10,8 +10,6 @@ and any ``threshold`` members open a total (Shamir), unless scheme is "additive"
     ours:      2 n once, and 2 K (n - 1) a round; K (n - 1) and K replies if totals open at the coordinator
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,10 +108,10 @@ class Committee(SecretSharing):
     def min_holders(self, holders: int) -> int:
         return min(self.threshold, holders) if self.scheme == "shamir" else holders
 
-    def at_coordinator(self, link: Link) -> CommitteeCoordinator:
+    def at_coordinator(self, link: Link) -> "CommitteeCoordinator":
         return CommitteeCoordinator(self, link)
 
-    def at_client(self, party: Party) -> CommitteeClient:
+    def at_client(self, party: Party) -> "CommitteeClient":
         return CommitteeClient(self, party)
 
 

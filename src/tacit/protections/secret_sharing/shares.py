@@ -10,8 +10,6 @@ Published over real numbers, it is done here in fixed point, modulo 2^64 (additi
 2^61 - 1 elements (Shamir): shares hide, and sums are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
@@ -80,10 +78,10 @@ class Shares(SecretSharing):
             return holders
         return min(holders, floor(holders * self.threshold + 1e-9) + 1)
 
-    def at_coordinator(self, link: Link) -> SharesCoordinator:
+    def at_coordinator(self, link: Link) -> "SharesCoordinator":
         return SharesCoordinator(self, link)
 
-    def at_client(self, party: Party) -> SharesClient:
+    def at_client(self, party: Party) -> "SharesClient":
         return SharesClient(self, party)
 
 

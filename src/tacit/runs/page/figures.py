@@ -28,7 +28,7 @@ COUNTED, NAMED_BELOW, NAMED = 12, 20, 40  # the most classes with counts, and wi
 COLUMNS = 200  # of clients in the picture of how rows are divided
 
 # Shape and colour both tell the series apart, so that neither is needed alone.
-_SERIES: dict[str, tuple[str, dict[str, Any]]] = {
+SERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "federated": ("federated", {"marker": "o", "facecolor": FEDERATED, "edgecolor": FEDERATED, "s": 26}),
     "centralised": ("pooled data", {"marker": "D", "facecolor": PAPER, "edgecolor": POOLED, "s": 95}),
     "local": ("clients alone, mean", {"marker": "^", "facecolor": PAPER, "edgecolor": LOCAL, "s": 60}),
@@ -42,7 +42,7 @@ def comparison(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
     with sheet(WHOLE, 0.36 * len(rows) + 0.75, label) as drawing:
         axes = drawing.axes()
         # Drawn in reverse: where marks coincide the federated one shows inside the others.
-        for series, (words, style) in reversed(_SERIES.items()):
+        for series, (words, style) in reversed(SERIES.items()):
             points = [(marks[series], place) for place, (_, marks) in enumerate(rows) if series in marks]
             if points:
                 axes.scatter(*zip(*points, strict=True), linewidth=1.5, zorder=2, label=words, **style)
@@ -65,7 +65,7 @@ def class_scores(labels: Sequence[object], federated: Sequence[float], pooled: S
         axes.barh(places, federated, height=0.56, color=FEDERATED, alpha=0.75)
         marked = [(value, place) for place, value in enumerate(pooled) if value is not None]
         if marked:
-            style = {**_SERIES["centralised"][1], "s": 22}  # small: a bar is thin
+            style = {**SERIES["centralised"][1], "s": 22}  # small: a bar is thin
             axes.scatter(*zip(*marked, strict=True), linewidth=1.2, zorder=3, clip_on=False, **style)
         for place, value in enumerate(federated):
             axes.text(1.03, place, f"{value:.2f}", va="center", fontsize=size, color=SOFT)

@@ -19,8 +19,7 @@ OTHERS = {
     "rmse": "Root mean squared error",
     "mae": "Mean absolute error",
 }
-WAYS = {"federated": "federated", "centralised": "pooled data", "local": "clients alone, mean"}
-WAYS["baseline"] = "always the same answer"
+WAYS = {way: words for way, (words, _) in figures.SERIES.items()}
 BEST = {"accuracy": "accuracy", "r2": "R²", "f1": "macro F1", "auc": "ROC-AUC"}  # the first that there is
 BEST["rmse"] = "root mean squared error"
 CLASSES_SHOWN = 30
