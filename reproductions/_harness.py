@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,10 @@ def _file_of(experiment: Experiment, cell: Cell, out: Path) -> Path:
 
 def _kept_values(path: Path) -> list[float]:
     """Return what was measured so far, of the first seeds; a damaged file has nothing."""
-    with suppress(ValueError, TypeError, OSError):
-        return [float(value) for value in json.loads(path.read_bytes())]
+    with suppress(ValueError, OSError):
+        kept = json.loads(path.read_bytes())
+        if isinstance(kept, list) and all(type(value) is float and isfinite(value) for value in kept):
+            return kept
     return []
 
 
@@ -191,13 +194,13 @@ def _row(
     if len(values) < repeats:
         described = ", ".join(f"{key} {value}" for key, value in cell.settings.items())
         tell(f"{experiment.name}: {described}")
-    try:
-        for seed in range(len(values), repeats):
+    for seed in range(len(values), repeats):
+        try:
             values.append(float(cell.measure(seed)))
-            path.parent.mkdir(exist_ok=True)
-            RunFolder(path.parent).write(path.name, json.dumps(values).encode())
-    except UnavailableError as error:
-        return {**cell.settings, "paper": cell.paper, **expected, "ours": None, "note": str(error)}
+        except UnavailableError as error:
+            return {**cell.settings, "paper": cell.paper, **expected, "ours": None, "note": str(error)}
+        path.parent.mkdir(exist_ok=True)
+        RunFolder(path.parent).write(path.name, json.dumps(values).encode())
     ours, spread = float(np.mean(values[:repeats])), float(np.std(values[:repeats]))
     within = None if cell.expected is None else cell.expected[0] <= ours <= cell.expected[1]
     measured = {"ours": round(ours, 4), "sd": round(spread, 4), "within": within}

@@ -89,7 +89,7 @@ FAULTS = [
     Fault(
         "core",
         "core/snapshot.py",
-        'if known.state.get("schema") != party.state["schema"]:',
+        'if owner.state.get("schema") != party.state["schema"]:',
         "if False:",
         "schema not checked when a site goes on",
     ),
