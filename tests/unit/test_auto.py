@@ -119,6 +119,22 @@ def test_the_command_says_why(tmp_path, monkeypatch):
     assert CliRunner().invoke(app, ["run", "auto.toml", "--no-baselines", "-q"]).exit_code == 0
 
 
+@pytest.mark.parametrize("words", ["--hidden 20", "--lam nan", "--rounds 3"])
+def test_options_that_a_trial_would_not_have_are_refused(words):
+    told = ["run", "--method", "auto", "--data", "iris", "--clients", "3", "--json", *words.split()]
+    ended = CliRunner().invoke(app, told)
+    assert ended.exit_code == 2
+    with pytest.raises(ConfigError, match="leave out lamda, or name a method"):
+        choose({**TABLES, "method": {"lamda": 7}})
+
+
+def test_class_weights_are_those_of_every_candidate(monkeypatch):
+    monkeypatch.setattr(auto, "CANDIDATES", ({"name": "fedheonn"}, {"name": "fedheonn", "hidden": 20}))
+    settings, trials = choose({**TABLES, "method": {"class_weight": "balanced"}})
+    assert all(trial.settings["class_weight"] == "balanced" for trial in trials)
+    assert settings.method["class_weight"] == "balanced"
+
+
 def test_commands_that_need_a_method_say_that_auto_is_none():
     ended = CliRunner().invoke(app, ["plan", "--method", "auto", "--data", "iris", "--json"])
     assert ended.exit_code == 2

@@ -15,6 +15,7 @@ from tacit.data.files import load
 from tacit.data.partition import BY_VALUE, PARTITIONERS, options_of, partition
 from tacit.data.skew import skew
 from tacit.data.table import Column, Table
+from tacit.federation import Federation
 
 
 def table_of(*counts: int) -> Table:
@@ -84,6 +85,26 @@ def test_dirichlet_is_more_uneven_for_a_small_alpha() -> None:
         for alpha in (0.05, 1.0, 1000.0)
     ]
     assert gini[0] > gini[1] > gini[2] and gini[2] < 0.05
+
+
+def test_a_client_whose_rows_were_all_drawn_for_the_test_is_named() -> None:
+    values = np.column_stack([np.arange(100.0), [0.0] * 60 + [1.0] * 39 + [2.0]])
+    columns = (Column("a"), Column("ward", "category", categories=("north", "south", "tiny")))
+    table = Table("t", columns, values, np.arange(100) % 2, "classification", (0, 1))
+    found = [
+        Federation.embedded(table, partition="by-column", column="ward", test=0.0).clients,
+        *(raised(table, seed) for seed in range(20)),
+    ]
+    assert found[0] == 3
+    assert {3, "tiny"} == set(found)
+
+
+def raised(table: Table, seed: int) -> object:
+    try:
+        return Federation.embedded(table, partition="by-column", column="ward", test=0.3, seed=seed).clients
+    except DataError as error:
+        assert "were drawn for the central test" in str(error)
+        return "tiny" if "ward 'tiny'" in str(error) else str(error)
 
 
 def test_by_column_takes_groups_and_features() -> None:

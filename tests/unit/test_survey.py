@@ -101,6 +101,15 @@ class TestSurvey:
         assert 50 < found["memory_mb"] < 10_000
         assert any("masked vectors" in text for text in found["exposure"])
 
+    def test_a_damaged_cell_is_measured_again(self, here, tmp_path):
+        for damage in ("{}", '{"state": "done"}', "[]", "12", "{"):
+            survey(TABLES, "fedheonn", out=str(tmp_path))
+            (cell,) = (tmp_path / "cells").iterdir()
+            cell.write_text(damage)
+            del here[:]
+            assert survey(TABLES, "fedheonn", out=str(tmp_path))["rows"][0]["state"] == "done"
+            assert here == ["fedheonn"], damage
+
     def test_what_does_not_go_together_says_why(self, here, tmp_path):
         found = survey(TABLES, "scaffold", "noised", out=str(tmp_path))
         assert found["rows"][0]["state"] == "refused"
@@ -184,6 +193,38 @@ def test_the_command_writes_one_object(here, tmp_path, monkeypatch):
     assert "fedheonn under masked" in shown.stdout
     refused = CliRunner().invoke(app, ["survey", "all.toml", "--methods", "fedhenn"])
     assert refused.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("words", "methods", "protections"),
+    [
+        ("--method fedavg --rounds 3", [{"name": "fedavg", "rounds": 3}], [None]),
+        (
+            "--methods fedavg,fedprox --rounds 3 --protect masked",
+            [{"name": "fedavg", "rounds": 3}, {"name": "fedprox", "rounds": 3}],
+            [{"name": "masked"}],
+        ),
+        (
+            "--methods fedheonn --protect noised,plain --epsilon 3",
+            [{"name": "fedheonn"}],
+            [{"name": "noised", "epsilon": 3}, {"name": "plain", "epsilon": 3}],
+        ),
+    ],
+)
+def test_options_are_those_of_the_first_that_is_named(words, methods, protections, tmp_path, monkeypatch):
+    """Of others too, which refuse what they do not know."""
+    asked = []
+    monkeypatch.setattr(module, "measure_apart", lambda cell: asked.append(cell) or measure(cell))
+    told = ["survey", "--data", "iris", "--clients", "4", "--out", str(tmp_path), "-q", "--jobs", "1"]
+    assert CliRunner().invoke(app, [*told, *words.split()]).exit_code == 0
+    assert [(cell["method"], cell.get("protect")) for cell in asked] == [
+        (method, protection) for method in methods for protection in protections
+    ]
+
+
+def test_method_and_methods_are_the_same(here):
+    words = ["survey", "--method", "fedavg", "--methods", "fedheonn", "--json"]
+    assert "give one of them" in json.loads(CliRunner().invoke(app, words).stdout)["error"]["text"]
 
 
 @pytest.mark.parametrize(

@@ -107,20 +107,37 @@ def read_auto(context: typer.Context, file: Path | None) -> dict[str, Any] | Non
     given = context.meta[GIVEN]
     if table_of(given, "method").get("name", table_of(below, "method").get("name")) != AUTO:
         return None
-    context.meta[GIVEN] = {name: table for name, table in given.items() if name != "method"}
-    return read_tables(context, {key: value for key, value in below.items() if key != "method"}, words, found)
+
+    def unnamed(tables: Mapping[str, Any]) -> dict[str, Any]:
+        options = {key: value for key, value in table_of(tables, "method").items() if key != "name"}
+        return {**tables, "method": options}
+
+    context.meta[GIVEN] = unnamed(given)
+    return read_tables(context, unnamed(below), words, found)
 
 
-def read_survey(context: typer.Context, file: Path | None) -> "tuple[dict[str, Any], SurveySettings]":
-    """Read the tables of a run from a file and flags, and the table [survey] of the file."""
+def read_survey(
+    context: typer.Context, file: Path | None, lists: Mapping[str, str]
+) -> "tuple[dict[str, Any], SurveySettings]":
+    """Read the tables of a run from a file and flags, and the table [survey] of the file.
+
+    ``lists`` are names of methods and of protections, separated by commas: the first has flags.
+    """
     from tacit.core.component import from_plain
+    from tacit.runs.keys import NAMES
     from tacit.runs.settings import table_of
     from tacit.runs.tables import SurveySettings
 
     below, words, found = _read_file(context, file)
     wanted = from_plain(SurveySettings, table_of(below, "survey"), "[survey]")
     below.pop("survey", None)
-    return read_tables(context, below, words, found), wanted
+    for section, text in lists.items():
+        if (first := text.partition(",")[0].strip()) in NAMES[section] and not table_of(below, section):
+            context.meta[GIVEN].setdefault(section, {})["name"] = first
+    tables = read_tables(context, below, words, found)
+    for section in lists:
+        tables.get(section, {}).pop("name", None)
+    return tables, wanted
 
 
 def _read_file(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], list[str], str | None]:

@@ -135,19 +135,23 @@ def survey(
     """Measure methods under protections on the same rows: scores, costs, who saw what, and what to take.
 
     --protect has several names, separated by commas, 'all', or 'default' for what each method has by itself.
-    All other flags of `tacit run`, and its TOML file, say what the cells have in common; its table survey
-    has methods and protect as well, and its table survey.options.NAME the options of a method.
+    All other flags of `tacit run`, and its TOML file, say what the cells have in common, options of the first
+    method and protection named among them; its table survey has methods and protect as well, and its table
+    survey.options.NAME the options of a method.
     """
     from tacit.cli.progress import OneBar
     from tacit.runs.page.survey import COSTS
     from tacit.runs.survey import Needs
     from tacit.runs.survey import survey as surveyed
 
-    given: dict[str, Any] = context.meta[GIVEN].get("protect", {})
-    protect = given.pop("name", None)
+    given: dict[str, Any] = context.meta[GIVEN]
+    method, protect = (given.get(section, {}).pop("name", None) for section in ("method", "protect"))
+    if method and methods != "all":
+        raise ConfigError(f"--method {method} and --methods {methods} are the same: give one of them")
+    methods = method or methods
     if link is not None and not isfinite(link):
         raise ConfigError(f"--link is {link}: give megabytes, or leave it out")
-    tables, wanted = read_survey(context, file)
+    tables, wanted = read_survey(context, file, {"method": methods, "protect": protect or ""})
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         found = surveyed(
             {name: table for name, table in tables.items() if name not in ("method", "protect") or table},

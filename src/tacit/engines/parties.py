@@ -9,7 +9,7 @@ import numpy as np
 
 from tacit.core.display import Shown
 from tacit.core.engine import Engine
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, DataError
 from tacit.core.events import Events
 from tacit.core.exposure import COORDINATOR
 from tacit.core.random import generator
@@ -115,9 +115,18 @@ class Parties(Shown):
             table = load(table, target=target, task=task, repeat=repeat, rows=rows, seed=seed, **choices)
         partition = partition or ("by-file" if BY_FILE in table.groups else "iid")
         clients = 10 if clients is None and partition not in BY_VALUE else clients
-        training, testing = split(table.set_apart(options.get("column")), test, seed)
+        apart = table.set_apart(options.get("column"))
+        training, testing = split(apart, test, seed)
         draws = generator(b"public", seed, "partition")
         owner = divide_rows(training, partition, clients, seed=draws, **options)
+        if partition in BY_VALUE:
+            by = options.get("column", BY_FILE)
+            words = {column.name: column.categories for column in table.columns}.get(by)
+            for lost in np.setdiff1d(apart.group(by), training.group(by)).tolist():
+                raise DataError(
+                    f"all rows of {by} '{words[int(lost)] if words else lost}' were drawn for the central "
+                    "test, and every client needs some: give a smaller test, or leave those rows out"
+                )
         names = np.unique(training.group(BY_FILE)).tolist() if partition == "by-file" else None
         held = holdings_of(training, owner, holdout, seed, names)
         said = {**(declared or {}), **({} if classes is None else {"classes": list(classes)})}

@@ -35,6 +35,7 @@ CANDIDATES: tuple[Mapping[str, Any], ...] = (
         "buckets": 256,
     },
 )
+SHARED = ("class_weight",)  # what may be said of the method that is chosen
 CLEARLY = 2.0  # standard errors of a difference: who is that far behind is given up
 ENOUGH = 5000  # rows kept aside, over all trials of a candidate: fewer, and chance chooses among good ones
 PROTECTION = "masked"  # unless another is named: all of them learn under it
@@ -43,8 +44,12 @@ PROTECTION = "masked"  # unless another is named: all of them learn under it
 def choose(tables: Mapping[str, Any], progress: Progress | None = None) -> tuple[Settings, list[Trial]]:
     """Return the settings of a run with the method that does best, and how each did.
 
-    ``tables`` are those of a run, without a method.
+    ``tables`` are those of a run, without a method, or with options that all methods have.
     """
+    if own := [name for name in tables.get("method", {}) if name not in SHARED]:
+        raise ConfigError(
+            f"auto chooses a method with its options: leave out {', '.join(own)}, or name a method"
+        )
     usual = {} if "name" in tables.get("protect", {}) else {"protect": {"name": PROTECTION}}
     given = merged(tables, usual)
     first = Settings.from_tables(merged(given, {"method": CANDIDATES[0]}))
@@ -80,7 +85,8 @@ def try_candidates(
     A candidate that cannot be trained, or is clearly behind the best one, is not tried on the next.
     """
     held = federations[0].holdings.table.rows
-    trials = [Trial(fit_width(candidate, held), None, 0.0) for candidate in CANDIDATES]
+    own = given.get("method", {})
+    trials = [Trial({**fit_width(candidate, held), **own}, None, 0.0) for candidate in CANDIDATES]
     rows, done, steps = 0, 0, len(CANDIDATES) * len(federations)
     for part, federation in enumerate(federations):
         rows += int(federation.holdings.holdout_sizes.sum())
@@ -104,7 +110,7 @@ def try_once(trial: Trial, given: Mapping[str, Any], federation: Federation, bef
     """Return a trial with its mean score over this federation too, and so many before."""
     try:
         settings = Settings.from_tables(merged(given, {"method": trial.settings}))
-        found = Objective(settings, federation)({})
+        found = Objective(settings, federation, told=True)({})
     except ConfigError as refusal:  # this one does not fit the rows or the protection; others may
         return replace(trial, score=None, error=str(refusal))
     spent = trial.cpu_s + found.cpu_s
@@ -147,8 +153,9 @@ def describe(candidate: Mapping[str, Any]) -> str:
 def explain(trials: list[Trial]) -> str:
     """Return in words which method was chosen, and why."""
     ranked = sorted(trials, key=lambda trial: -(trial.score if trial.score is not None else -1e9))
-    told = []
+    told, cpu = [], sum(trial.cpu_s for trial in trials)
     for trial in ranked:
         score = "cannot be tried" if trial.score is None else f"{trial.score:.3f}"
         told.append(f"{describe(trial.settings)} {score}{f': {trial.error}' if trial.error else ''}")
-    return f"chosen by accuracy (balanced with class weights) or R² on rows kept aside: {'; '.join(told)}"
+    how = "chosen by accuracy (balanced with class weights) or R² on rows kept aside"
+    return f"{how}: {'; '.join(told)}. Trials took {cpu:.1f} s of CPU; the ledger is of the last training"

@@ -64,9 +64,15 @@ def list_cells(
     cells = []
     for method in chosen:
         for protection in _names(protections, (*PROTECTIONS.names(), USUAL), "--protect"):
-            named = {} if protection == USUAL else {"protect": {"name": protection}}
-            cells.append(merged(tables, {"method": {"name": method, **options.get(method, {})}, **named}))
+            named = {} if protection == USUAL else {"protect": _with_options(tables, "protect", protection)}
+            given = {**_with_options(tables, "method", method), **options.get(method, {})}
+            cells.append(merged(tables, {"method": given, **named}))
     return cells
+
+
+def _with_options(tables: Mapping[str, Any], section: str, name: str) -> dict[str, Any]:
+    own = tables.get(section, {})  # of no name, or of this one
+    return {**(own if own.get("name", name) == name else {}), "name": name}
 
 
 def _names(given: str | Sequence[str], valid: Sequence[str], flag: str) -> list[str]:
@@ -183,9 +189,10 @@ def _digest(cell: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> Row | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        row: Row = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
         return None
+    return row if row.keys() >= {*COSTS, "state", "scores", "score", "hides", "opens", "exposure"} else None
 
 
 def rules_for(need: Needs) -> dict[str, Callable[[Row], bool]]:

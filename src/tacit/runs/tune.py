@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit.core.coordinator import Outcome
 from tacit.core.errors import ConfigError, TacitError
+from tacit.core.events import Events
 from tacit.core.manifest import new_run
 from tacit.core.protection import Protection
 from tacit.core.shared import Shared
@@ -54,10 +55,11 @@ class Trial:
 class Objective:
     """Trains a method with some settings and scores it; what was tried is remembered, as is the scale."""
 
-    def __init__(self, settings: Settings, federation: Federation) -> None:
+    def __init__(self, settings: Settings, federation: Federation, *, told: bool = False) -> None:
         self.settings = settings
         self.federation = federation
         self.trials: list[Trial] = []
+        self._told = told  # whether somebody has said, or will, what the rows look like
         self._known: dict[str, Trial] = {}
         self._start: Training | None = None
         self.measure = "balanced_accuracy" if settings.build_method().class_weight else "accuracy"
@@ -75,7 +77,9 @@ class Objective:
     def _scored(self, chosen: Mapping[str, Any]) -> tuple[float | None, str | None]:
         settings = dataclasses.replace(self.settings, method={**self.settings.method, **chosen})
         try:
-            training = self.federation.train(**settings.training(), start=self._start)
+            events = Events() if self._told else None
+            self._told = True
+            training = self.federation.train(**settings.training(), start=self._start, events=events)
         except TacitError as error:
             return None, str(error)
         if self.federation.experiment:  # sites with rows of their own agree on a scale each time

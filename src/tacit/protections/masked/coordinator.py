@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,12 @@ class MaskedCoordinator(AuthenticatedCoordinator):
             self.relay.prepare()
         if not rules.complete:
             bits = self.settings.security_bits(clients)
+            most = f"2^-{bits:.0f}" if isfinite(bits) else "0"
             text = (
                 f"each of {clients} clients masks with {rules.neighbours} others, {rules.threshold} shares "
                 f"open a mask; with {rules.colluders} colluders around each, any total is over at least "
                 f"{rules.fewest_honest} honest clients; if {self.settings.corrupt_share:.0%} of all collude, "
-                f"some client is exposed with a probability of at most 2^-{bits:.0f}"
+                f"some client is exposed with a probability of at most {most}"
             )
             self.link.events.emit(Noted("protection", text, "warning" if bits < 40 else "info"))
             if self.settings.neighbours is None:

@@ -30,6 +30,7 @@ from tacit.crypto.accounting import sigma_for
 from tacit.crypto.noise import LEAST_PART, discrete_gaussian, integer_sensitivity
 from tacit.protections import PROTECTIONS
 
+LEAST = 1e-9  # epsilon and clip: below it floating point ends before the noise does
 TAIL_SHARE = 1e-3  # of delta, for the tails that are cut
 FINEST = 2.0**-40  # precision of an inner protection beyond which a finer grid gains nothing
 FINEST_NOISE = 2.0**-36  # unit over the noise, likewise
@@ -87,8 +88,8 @@ class NoiseSettings(Protection):
 
     def __post_init__(self) -> None:
         for name, why in (("epsilon", "a privacy budget"), ("clip", "the longest norm of a contribution")):
-            if not (isfinite(value := getattr(self, name)) and value > 0):
-                raise ConfigError(f"{name} is {value}: {why} is a number above 0")
+            if not (isfinite(value := getattr(self, name)) and value >= LEAST):
+                raise ConfigError(f"{name} is {value}: {why} is a number above 0, of at least {LEAST:g}")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta is {self.delta}: it is a probability above 0 and below 1")
         if self.colluding < 0:
