@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from click.exceptions import Exit, MissingParameter, NoArgsIsHelpError
 from typer.main import get_command
 
 from tacit.cli.app import app
-from tacit.cli.flags import GIVEN, read_auto, read_settings, read_survey
+from tacit.cli.flags import read_auto, read_settings, read_survey
 from tacit.core.component import from_plain
 from tacit.core.errors import ConfigError, UnavailableError
 from tacit.engines.policy import Policy
@@ -112,11 +112,14 @@ def read(words: list[str]) -> None:
         if tables is None:
             read_settings(context, file)
     elif chain[0] == "survey":
-        named = context.meta[GIVEN].get("protect", {}).pop("name", "default")
-        tables, _ = read_survey(context, file)
-        assert {*named.split(",")} - {"default", "all"} <= {*PROTECTIONS}
-        assert {*context.params["methods"].split(",")} - {"all"} <= {*METHODS}
+        tables, wanted = read_survey(context, file, context.params["methods"])
+        assert {*split(wanted.protect)} - {"default", "all"} <= {*PROTECTIONS}
+        assert {*split(wanted.methods)} - {"all"} <= {*METHODS}
         Settings.from_tables({name: table for name, table in tables.items() if table})
+
+
+def split(names: str | Sequence[str]) -> list[str]:
+    return names.split(",") if isinstance(names, str) else [*names]
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,9 @@ class TestCosts:
         for neighbours, level in ((None, "info"), (4, "warning")):
             scene = scene_of(Masked(neighbours=neighbours), rows_of(70)).begin()
             told = [
-                event for event in scene.told_of(Noted) if "masks with" in event.text and "2^-" in event.text
+                event
+                for event in scene.told_of(Noted)
+                if "masks with" in event.text and "with a probability of at most" in event.text
             ]
             assert [event.level for event in told if event.text.startswith("each of 70")] == [level]
 

@@ -60,7 +60,9 @@ def test_other_settings_lie_over_a_file_key_by_key() -> None:
 
 
 def test_by_column_has_as_many_clients_as_the_column_has_values(tmp_path: Path) -> None:
-    settings = small(tmp_path, partition={"name": "by-column", "column": "sepal length (cm)"})
+    settings = small(
+        tmp_path, partition={"name": "by-column", "column": "sepal length (cm)"}, data={"test": 0}
+    )
     assert "clients" not in settings.partition
     assert build_federation(settings).clients > 20
 

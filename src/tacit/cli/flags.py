@@ -1,6 +1,7 @@
 """Settings of a run as flags: made from their descriptions, and read together with a file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -117,11 +118,11 @@ def read_auto(context: typer.Context, file: Path | None) -> dict[str, Any] | Non
 
 
 def read_survey(
-    context: typer.Context, file: Path | None, lists: Mapping[str, str]
+    context: typer.Context, file: Path | None, methods: str
 ) -> "tuple[dict[str, Any], SurveySettings]":
-    """Read the tables of a run from a file and flags, and the table [survey] of the file.
+    """Read what the cells of a survey have in common, and the table [survey], from a file and flags.
 
-    ``lists`` are names of methods and of protections, separated by commas: the first has flags.
+    Options among the flags are those of the first method and the first protection that are named.
     """
     from tacit.core.component import from_plain
     from tacit.runs.keys import NAMES
@@ -129,15 +130,21 @@ def read_survey(
     from tacit.runs.tables import SurveySettings
 
     below, words, found = _read_file(context, file)
-    wanted = from_plain(SurveySettings, table_of(below, "survey"), "[survey]")
+    wanted, given = from_plain(SurveySettings, table_of(below, "survey"), "[survey]"), context.meta[GIVEN]
     below.pop("survey", None)
-    for section, text in lists.items():
-        if (first := text.partition(",")[0].strip()) in NAMES[section] and not table_of(below, section):
-            context.meta[GIVEN].setdefault(section, {})["name"] = first
+    method, protect = (given.get(section, {}).pop("name", None) for section in ("method", "protect"))
+    if method and methods != "all":
+        raise ConfigError(f"--method {method} and --methods {methods} are the same: give one of them")
+    named = {"methods": method or (methods if methods != "all" else None), "protect": protect}
+    wanted = replace(wanted, **{name: text for name, text in named.items() if text})
+    for section, chosen in (("method", wanted.methods), ("protect", wanted.protect)):
+        first = (chosen.split(",") if isinstance(chosen, str) else [*chosen, ""])[0].strip()
+        if first in NAMES[section] and not table_of(below, section):
+            given.setdefault(section, {})["name"] = first
     tables = read_tables(context, below, words, found)
-    for section in lists:
+    for section in ("method", "protect"):
         tables.get(section, {}).pop("name", None)
-    return tables, wanted
+    return {name: table for name, table in tables.items() if name not in NAMES or table}, wanted
 
 
 def _read_file(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], list[str], str | None]:

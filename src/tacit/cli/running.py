@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tacit.cli.flags import GIVEN, File, read_auto, read_settings, read_survey
+from tacit.cli.flags import File, read_auto, read_settings, read_survey
 from tacit.cli.output import Json, Out, Quiet, RunName, brief, listing, say, stderr
 from tacit.core.errors import ConfigError
 
@@ -144,19 +144,14 @@ def survey(
     from tacit.runs.survey import Needs
     from tacit.runs.survey import survey as surveyed
 
-    given: dict[str, Any] = context.meta[GIVEN]
-    method, protect = (given.get(section, {}).pop("name", None) for section in ("method", "protect"))
-    if method and methods != "all":
-        raise ConfigError(f"--method {method} and --methods {methods} are the same: give one of them")
-    methods = method or methods
     if link is not None and not isfinite(link):
         raise ConfigError(f"--link is {link}: give megabytes, or leave it out")
-    tables, wanted = read_survey(context, file, {"method": methods, "protect": protect or ""})
+    tables, wanted = read_survey(context, file, methods)
     with OneBar(quiet or (as_json and not stderr.is_terminal)) as bar:
         found = surveyed(
-            {name: table for name, table in tables.items() if name not in ("method", "protect") or table},
-            wanted.methods if methods == "all" else methods,
-            protect or wanted.protect,
+            tables,
+            wanted.methods,
+            wanted.protect,
             options=wanted.options,
             need=Needs(None if link is None else 1e6 * link, no_server),
             jobs=jobs or os.cpu_count() or 1,

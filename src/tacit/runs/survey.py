@@ -32,6 +32,7 @@ from tacit.runs.settings import Settings, merged
 from tacit.training import Record
 
 Row = dict[str, Any]
+Rule = Callable[[Row], bool]  # whether a row fits
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is next
 
 USUAL = "default"  # as a protection: the one that a method has by itself
@@ -64,15 +65,14 @@ def list_cells(
     cells = []
     for method in chosen:
         for protection in _names(protections, (*PROTECTIONS.names(), USUAL), "--protect"):
-            named = {} if protection == USUAL else {"protect": _with_options(tables, "protect", protection)}
-            given = {**_with_options(tables, "method", method), **options.get(method, {})}
-            cells.append(merged(tables, {"method": given, **named}))
+            names = {"method": method} | ({} if protection == USUAL else {"protect": protection})
+            over = {}
+            for section, name in names.items():
+                own = tables.get(section, {})  # options of no name, or of this one
+                over[section] = {**(own if own.get("name", name) == name else {}), "name": name}
+            over["method"] |= options.get(method, {})
+            cells.append(merged(tables, over))
     return cells
-
-
-def _with_options(tables: Mapping[str, Any], section: str, name: str) -> dict[str, Any]:
-    own = tables.get(section, {})  # of no name, or of this one
-    return {**(own if own.get("name", name) == name else {}), "name": name}
 
 
 def _names(given: str | Sequence[str], valid: Sequence[str], flag: str) -> list[str]:
@@ -195,19 +195,15 @@ def _read(path: Path) -> Row | None:
     return row if row.keys() >= {*COSTS, "state", "scores", "score", "hides", "opens", "exposure"} else None
 
 
-def rules_for(need: Needs) -> dict[str, Callable[[Row], bool]]:
+def rules_for(need: Needs) -> dict[str, Rule]:
     """Return the rules that a federation asks for, in words, each with which rows fit; in this order."""
-    rules: dict[str, Callable[[Row], bool]] = {
-        "contributions are hidden from the coordinator": lambda row: row["hides"]
-    }
+    rules: dict[str, Rule] = {"contributions are hidden from the coordinator": lambda row: row["hides"]}
     if need.no_server:
-        rules["totals open at the clients, since no server is trusted"] = lambda row: (
-            row["opens"] == "clients"
-        )
+        text = "totals open at the clients, since no server is trusted"
+        rules[text] = lambda row: row["opens"] == "clients"
     if (link := need.link) is not None:
-        rules["what a client sends and receives fits its link"] = lambda row: (
-            row["bytes_up"] + row["bytes_down"] <= link
-        )
+        text = "what a client sends and receives fits its link"
+        rules[text] = lambda row: row["bytes_up"] + row["bytes_down"] <= link
     return rules
 
 
