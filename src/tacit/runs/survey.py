@@ -4,6 +4,7 @@ A cell is one training, in a process of its own, so that its CPU time and memory
 """
 
 import hashlib
+import io
 import subprocess
 import sys
 import time
@@ -243,8 +244,6 @@ def recommend(rows: Sequence[Row], need: Needs = NOTHING) -> str:
 
 def write_tables(folder: RunFolder, rows: Sequence[Row]) -> None:
     """Write the rows as CSV and Parquet."""
-    import io
-
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
