@@ -47,6 +47,7 @@ def test_control_an_honest_record_is_followed():
         {"left": ints(2, -1, -1)},  # its right child is none
         {"left": ints(0, -1, -1)},  # for ever
         {"left": ints(1)},
+        {"left": np.array([1.0, -1.0, -1.0])},  # cut to whole numbers, two may be one
         {"feature": ints(7, -1, -1)},
         {"slots": ints(1, 2, 1, 2)},  # histograms that were not agreed
         {"slots": ints(3)},
@@ -82,6 +83,18 @@ def test_trees_of_several_outputs_do_not_meet(left, slots):
         found.sum_slots(crafted, 1, 2)
     crafted |= {"left": ints(2, 4, *[-1] * 4), "feature": ints(0, 0, *[-1] * 4), "slots": ints(2, 4)}
     assert found.sum_slots(crafted | {"goes": np.zeros((6, 1), np.uint8)}, 1, 2)[:, :, 1].sum() == 12
+
+
+def test_trees_of_several_outputs_do_not_meet_in_two_steps():
+    """Each record is sound: the first output's rows go to node 2, and in the next one the second's follow."""
+    found = rows()
+    found.begin(0, np.ones((2, 3), dtype=np.int64))
+    goes = np.zeros((4, 1), np.uint8)
+    first = {"feature": ints(0, -1, -1, -1), "left": ints(2, -1, -1, -1), "slots": ints(2), "goes": goes}
+    assert found.sum_slots(first, 1, 2)[:, :, 1].sum() == 6
+    second = {"feature": ints(-1, 0, -1, -1), "left": ints(-1, 2, -1, -1), "slots": ints(2), "goes": goes}
+    with pytest.raises(StepError, match="lead astray"):
+        found.sum_slots(second, 2, 2)
 
 
 @pytest.mark.parametrize("step", [2**40, -(2**40)])

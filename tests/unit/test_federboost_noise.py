@@ -58,6 +58,19 @@ def test_no_row_brings_more_than_its_share_to_any_sum(classes):
     assert longest > 0.9  # and the bound is not loose
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_weights_that_nobody_agreed_to_weigh_no_row(classes):
+    """Of weights below 0 h would be, too: what is added to g in one number, and read back as another."""
+    table = make_table(classes)
+    shared = train(table).outcome.shared | {"round": 0, "class_weights": np.full(classes, -1.0)}
+    order, found = np.argsort(table.values[:, 0]), []
+    for chosen in (order[[0]], order[[0, -1]]):  # the second is alone in its bucket
+        rows = table.take(chosen)
+        found.append(METHOD.noisy_roots(Party("client-1", lambda rows=rows: rows, Secret(b"s" * 32)), shared))
+    change = found[1]["sums"] - found[0]["sums"]
+    assert 0.1 < np.sqrt((change**2).sum()) <= 1 + 1e-12
+
+
 def test_a_run_costs_what_was_announced():
     told: list[BudgetSpent] = []
 

@@ -212,7 +212,7 @@ class Method(Component):
 
     def weigh_rows(self, table: Any, shared: Shared) -> NDArray[np.float64] | None:
         """Return how much each row of a table counts; None if all count the same."""
-        weights: NDArray[np.float64] | None = shared.get(CLASS_WEIGHTS)
+        weights: NDArray[np.float64] | None = shared.get(CLASS_WEIGHTS) if self.counts_classes else None
         return None if weights is None else weights[shared.schema.labels(table)]
 
     def _evaluation_layout(self, schema: Any) -> Layout:

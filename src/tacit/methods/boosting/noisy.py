@@ -100,8 +100,8 @@ def histogram_layout(method: Any, schema: Schema, width: int = 1) -> Layout:
 
 
 def bound_rows(loss: str, first: Any, second: Any) -> tuple[Any, Any]:
-    """Return derivatives whose length is bounded, as multiples of the unit."""
-    both = np.nan_to_num(np.stack([first, SECOND * second]))
+    """Return derivatives whose length is bounded, as multiples of the unit; none of h is below 0."""
+    both = np.nan_to_num(np.stack([first, SECOND * np.maximum(second, 0)]))
     length = np.sqrt((both**2).sum(axis=(0, 1)))
     both *= LONGEST[loss] / np.maximum(length, LONGEST[loss])
     return tuple(np.trunc(both * UNIT / [[[1.0]], [[SECOND]]]) / UNIT)

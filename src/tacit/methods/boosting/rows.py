@@ -32,6 +32,7 @@ class PartyRows:
     at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
     drawn: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
     places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # of drawn columns
+    owners: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # output of a node
     round: int = -1  # for which derivatives are known
     step: int = 0  # waves of that round that rows have followed
 
@@ -42,7 +43,7 @@ class PartyRows:
 
     def begin(self, number: int, packed: NDArray[np.int64], columns: NDArray[np.intp] | None = None) -> None:
         """Put all rows into the roots of a round's trees, made of these columns (None: all)."""
-        self.packed, self.round, self.step = packed, number, 0
+        self.packed, self.round, self.step, self.owners = packed, number, 0, np.arange(len(packed))
         chosen = np.arange(self.bins.shape[1]) if columns is None else columns
         self.drawn = self.bins if len(chosen) == self.bins.shape[1] else self.bins.take(chosen, axis=1)
         self.places = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
@@ -87,17 +88,35 @@ class PartyRows:
     def _check(self, feature: Any, left: Any, right: Any) -> None:
         """Refuse nodes that lead elsewhere than down, or past an array: compiled loops check nothing.
 
-        No two lead to the same: a row would bring what it has of several outputs to one histogram, which is
-        more than noise is made for.
+        A node is of one output's tree for the whole round: else a row would bring what it has of several to
+        one histogram, which is more than noise is made for.
         """
         inner = np.flatnonzero(feature >= 0)
         fine = feature.shape == left.shape == (len(right),) and self.at.max(initial=0) < len(right)
+        fine = fine and feature.dtype.kind == left.dtype.kind == "i"
         fine = fine and (feature < self.bins.shape[1]).all() and bool((left[inner] > inner).all())
-        below = np.concatenate([left[inner], left[inner] + 1]) if fine else inner
-        fine = fine and (left[inner] < len(right) - 1).all() and len(np.unique(below)) == len(below)
-        fine = fine and below.min(initial=len(right)) >= len(self.at)
-        if not fine or (len(inner) and right.shape[1] <= self.bins.max(initial=0)):
+        fine = fine and (left[inner] < len(right) - 1).all()
+        if (
+            not fine
+            or (len(inner) and right.shape[1] <= self.bins.max(initial=0))
+            or not self._owns(inner, left)
+        ):
             raise StepError("nodes of a tree lead astray: they were not made by this protocol")
+
+    def _owns(self, inner: Any, left: Any) -> bool:
+        """Note of which output's tree each child is; return whether none is of two."""
+        owners = np.full(len(left), -1)
+        kept = self.owners[: len(left)]
+        owners[: len(kept)] = kept
+        while len(known := inner[owners[inner] >= 0]):
+            children, own = left[known][:, None] + [0, 1], owners[known][:, None]
+            before = owners[children]
+            owners[children] = own
+            if ((before >= 0) & (before != own)).any() or (owners[children] != own).any():
+                return False
+            inner = np.setdiff1d(inner, known)
+        self.owners = owners
+        return True
 
 
 def catch_up(
