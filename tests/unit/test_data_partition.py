@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,17 @@ def test_a_client_whose_rows_were_all_drawn_for_the_test_is_named() -> None:
     ]
     assert found[0] == 3
     assert {3, "tiny"} == set(found)
+    gap = replace(table, values=np.where(np.arange(100)[:, None] == 99, [99.0, np.nan], values))
+    said = {raised(gap, seed) for seed in range(20)}
+    assert said == {"missing"}, "wherever the row without a ward is"
 
 
 def raised(table: Table, seed: int) -> object:
     try:
         return Federation.embedded(table, partition="by-column", column="ward", test=0.3, seed=seed).clients
     except DataError as error:
+        if "column 'ward' of t is missing in 1 rows" in str(error):
+            return "missing"
         assert "were drawn for the central test" in str(error)
         return "tiny" if "ward 'tiny'" in str(error) else str(error)
 

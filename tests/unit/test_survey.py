@@ -222,6 +222,24 @@ def test_options_are_those_of_the_first_that_is_named(words, methods, protection
     ]
 
 
+def test_named_tables_of_a_file_are_for_cells_of_that_name(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "measure_apart", lambda cell: asked.append(cell) or measure(cell))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.toml").write_text(
+        '[data]\nname = "iris"\n[partition]\nname = "iid"\nclients = 4\n'
+        '[method]\nname = "fedheonn"\nhidden = 7\n[protect]\nname = "masked"\nbits = 30\n'
+    )
+    words = ["survey", "a.toml", "--methods", "fedavg,fedheonn", "--protect", "plain,masked", "-q"]
+    assert CliRunner().invoke(app, [*words, "--jobs", "1"]).exit_code == 0
+    assert [cell["method"] for cell in asked] == [{"name": "fedavg"}] * 2 + [
+        {"name": "fedheonn", "hidden": 7}
+    ] * 2
+    assert [cell["protect"] for cell in asked] == [{"name": "plain"}, {"name": "masked", "bits": 30}] * 2
+    told = CliRunner().invoke(app, ["survey", "--methods", "", "--json"])
+    assert "--methods none" in json.loads(told.stdout)["error"]["text"]
+
+
 def test_method_and_methods_are_the_same(here):
     words = ["survey", "--method", "fedavg", "--methods", "fedheonn", "--json"]
     assert "give one of them" in json.loads(CliRunner().invoke(app, words).stdout)["error"]["text"]

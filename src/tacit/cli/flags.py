@@ -136,15 +136,17 @@ def read_survey(
     if method and methods != "all":
         raise ConfigError(f"--method {method} and --methods {methods} are the same: give one of them")
     named = {"methods": method or (methods if methods != "all" else None), "protect": protect}
-    wanted = replace(wanted, **{name: text for name, text in named.items() if text})
-    for section, chosen in (("method", wanted.methods), ("protect", wanted.protect)):
+    wanted = replace(wanted, **{name: text for name, text in named.items() if text is not None})
+    unnamed = [section for section in ("method", "protect") if "name" not in table_of(below, section)]
+    for section in unnamed:  # while the flags are read
+        chosen = wanted.methods if section == "method" else wanted.protect
         first = (chosen.split(",") if isinstance(chosen, str) else [*chosen, ""])[0].strip()
-        if first in NAMES[section] and not table_of(below, section):
-            given.setdefault(section, {})["name"] = first
+        if first in NAMES[section]:
+            below[section] = {"name": first, **table_of(below, section)}
     tables = read_tables(context, below, words, found)
-    for section in ("method", "protect"):
+    for section in unnamed:
         tables.get(section, {}).pop("name", None)
-    return {name: table for name, table in tables.items() if name not in NAMES or table}, wanted
+    return tables, wanted
 
 
 def _read_file(context: typer.Context, file: Path | None) -> tuple[dict[str, Any], list[str], str | None]:

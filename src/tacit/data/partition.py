@@ -122,7 +122,8 @@ def _dirichlet(table: Table, clients: int, rng: np.random.Generator, alpha: floa
     return _deal(codes, counts, rng)
 
 
-def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str | None) -> Owner:
+def read_owners(table: Table, column: str | None) -> NDArray[Any]:
+    """Return the values by which a column divides the rows; none may be missing."""
     if column is None:
         raise ConfigError("the partition 'by-column' needs the option column: name a group or a feature")
     values = table.group(column)
@@ -132,7 +133,11 @@ def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str
             f"column '{column}' of {table.name} is missing in {int(missing.sum())} rows, which would have no "
             "owner: fill it in or leave these rows out"
         )
-    distinct, owner = np.unique(values, return_inverse=True)
+    return values
+
+
+def _by_column(table: Table, clients: int, rng: np.random.Generator, column: str | None) -> Owner:
+    distinct, owner = np.unique(read_owners(table, column), return_inverse=True)
     if clients not in (0, len(distinct)):
         raise ConfigError(
             f"clients is {clients}, but column '{column}' has {len(distinct)} values: leave clients out"

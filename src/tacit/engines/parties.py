@@ -15,7 +15,7 @@ from tacit.core.exposure import COORDINATOR
 from tacit.core.random import generator
 from tacit.core.secret import Secret
 from tacit.data.files import load
-from tacit.data.partition import BY_FILE, BY_VALUE, split
+from tacit.data.partition import BY_FILE, BY_VALUE, read_owners, split
 from tacit.data.partition import partition as divide_rows
 from tacit.data.reading import Reading
 from tacit.data.table import Table
@@ -122,7 +122,7 @@ class Parties(Shown):
         if partition in BY_VALUE:
             by = options.get("column", BY_FILE)
             words = {column.name: column.categories for column in table.columns}.get(by)
-            for lost in np.setdiff1d(apart.group(by), training.group(by)).tolist():
+            for lost in np.setdiff1d(read_owners(apart, by), training.group(by)).tolist():
                 raise DataError(
                     f"all rows of {by} '{words[int(lost)] if words else lost}' were drawn for the central "
                     "test, and every client needs some: give a smaller test, or leave those rows out"
