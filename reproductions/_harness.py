@@ -91,10 +91,10 @@ def reproduce_papers(
 ) -> list[dict[str, Any]]:
     """Measure all tables of a paper (or of all), and write each as JSON and HTML, and the book after each.
 
-    ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and no rows that
-    take long. Seeds of a row that were measured are kept, and not measured again unless ``fresh``.
-    ``progress`` is told how many of the cells that have to be measured are done, of how many, and which is
-    next.
+    ``seeds`` are repetitions, if other than an experiment's own; ``quick`` is one seed, and of the rows that
+    take long those that were measured. Seeds of a row that were measured are kept, and not measured again
+    unless ``fresh``. ``progress`` is told how many of the cells that have to be measured are done, of how
+    many, and which is next.
     """
     names = list_files("reproductions", name)
     if seeds is not None and seeds < 1:
@@ -105,9 +105,12 @@ def reproduce_papers(
         raise UnavailableError(f"cannot make {out}: {error.strerror}: choose another with --out") from None
     found = [experiment for each in names for experiment in load_file("reproductions", each).experiments()]
     if quick:
-        seeds = seeds or 1
-        found = [replace(one, cells=[cell for cell in one.cells if not cell.slow]) for one in found]
-        found = [one for one in found if one.cells]
+        seeds, asked = seeds or 1, found
+        found = []
+        for one in asked:
+            kept = [not fresh and len(_kept_values(_file_of(one, cell, out))) >= seeds for cell in one.cells]
+            cells = [cell for cell, there in zip(one.cells, kept, strict=True) if there or not cell.slow]
+            found += [replace(one, cells=cells)] if cells else []
     lengths = [
         (len(_kept_values(_file_of(one, cell, out))), seeds or one.seeds)
         for one in found

@@ -163,6 +163,18 @@ def test_a_quick_look_leaves_out_what_takes_long(tmp_path: Path, monkeypatch: py
     assert "<svg>the drawing</svg>" in page and "a &lt;caption&gt;" in page
 
 
+def test_a_quick_look_shows_what_took_long_and_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell({"n": 1}, float), Cell({"n": 2}, float, slow=True)]
+    papers_here(monkeypatch, [Experiment("t", "T", "P", "q", {}, 3, cells)])
+    for seeds, quick, fresh, shown in ((None, True, False, 1), (1, False, False, 2), (None, True, False, 2)):
+        (table,) = reproduce_papers("some", out=tmp_path, seeds=seeds, quick=quick, fresh=fresh)
+        assert len(table["rows"]) == shown
+    (table,) = reproduce_papers("some", out=tmp_path, quick=True, fresh=True)
+    assert len(table["rows"]) == 1
+
+
 def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from reproductions import fedheonn_higgs as higgs
 
