@@ -32,7 +32,7 @@ class PartyRows:
     at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
     drawn: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
     places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # of drawn columns
-    owners: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # output of a node
+    owners: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # output by node
     round: int = -1  # for which derivatives are known
     step: int = 0  # waves of that round that rows have followed
 
